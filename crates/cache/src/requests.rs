@@ -63,6 +63,32 @@ impl<T> Host<T> {
         )
     }
 
+    /// Whether any read of a volume may go straight into a client's memory, as things are.
+    pub fn may_read_straight(&self, volume: VolumeSlot) -> bool {
+        let shard = self.own.first();
+        let engine = shard.and_then(|shard| self.engine(*shard));
+        engine.is_some_and(|engine| engine.may_read_straight(volume))
+    }
+
+    /// Whether a range is for one shard, which is here: then a read of it may bring a client's memory.
+    /// What turns out to need copies is answered with [`Failure::NotStraight`].
+    pub fn is_for_one_shard_here(
+        &self,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> bool {
+        if let [owner] = self.owners.as_slice() {
+            return *owner == self.index && len_bytes <= MAX_REQUEST_BYTES;
+        }
+        let pieces = self.pieces(volume, offset_bytes, len_bytes, MAX_REQUEST_BYTES);
+        pieces.is_some_and(|mut pieces| {
+            let first = pieces.next();
+            pieces.next().is_none()
+                && first.is_some_and(|(shard, ..)| self.owner_of(shard) == self.index)
+        })
+    }
+
     /// Sends a request off; `payload` comes back with the answer. Reads and writes bring a buffer
     /// for each of their [`Host::pieces`].
     pub fn submit(

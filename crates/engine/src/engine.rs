@@ -13,6 +13,7 @@ use crate::interface::{
 use crate::jobs::{Jobs, Turn};
 use crate::origin::Origin;
 use crate::parts::{Engine, Looks};
+use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::recovery::Recovered;
 use crate::settings::Settings;
@@ -91,7 +92,11 @@ impl Engine {
 
     #[cold]
     fn submit_with_buffer(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
-        if !self.submit_to_buffer(now, &request, memory) {
+        if request.buf.is_of_client() && planted::is(Bug::BufferPassedBy) {
+            self.serve(now, request, memory);
+        } else if request.buf.is_of_client() {
+            self.refuse_straight(&request);
+        } else if !self.submit_to_buffer(now, &request, memory) {
             self.serve(now, request, memory);
         }
         self.run(now, memory);

@@ -54,6 +54,47 @@ impl Buf {
         len_bytes: 0,
     };
 
+    /// Memory of a client's, that the driver's devices can read into and nobody here can look at:
+    /// the pages behind a block device's request. The driver numbers such pieces, each of up to
+    /// [`MAX_REQUEST_BYTES`]. Only a read may bring one, of which [`crate::Engine::reads_straight`]
+    /// is true.
+    ///
+    /// # Panics
+    /// If the number is not below 2^20, or the buffer longer than a request.
+    #[must_use]
+    pub const fn of_client(number: u32, len_bytes: u32) -> Buf {
+        assert!(number < 1 << 20 && len_bytes <= MAX_REQUEST_BYTES);
+        Buf {
+            start_sector: Buf::CLIENTS | number * Buf::SECTORS_OF_CLIENT,
+            len_bytes,
+        }
+    }
+
+    /// Names from here on are of clients' memory: the driver's own has less than 1 TiB.
+    pub const CLIENTS: u32 = 1 << 31;
+    const SECTORS_OF_CLIENT: u32 = MAX_REQUEST_BYTES / SECTOR_BYTES as u32;
+
+    /// Whether it is a client's, or a part of one.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_of_client(self) -> bool {
+        self.start_sector >= Buf::CLIENTS
+    }
+
+    /// The number of a client's memory, and where in it this buffer starts, in bytes.
+    #[must_use]
+    pub const fn in_client(self) -> Option<(u32, u32)> {
+        if !self.is_of_client() {
+            return None;
+        }
+        let sector = self.start_sector - Buf::CLIENTS;
+        let (number, sector) = (
+            sector / Buf::SECTORS_OF_CLIENT,
+            sector % Buf::SECTORS_OF_CLIENT,
+        );
+        Some((number, sector * SECTOR_BYTES as u32))
+    }
+
     /// The part of this buffer from `offset_bytes` (a multiple of 512) of `len_bytes`.
     ///
     /// # Panics
@@ -221,6 +262,10 @@ pub enum Failure {
     /// The volume is being detached or does not exist.
     #[error("the volume is not attached")]
     Detached,
+    /// Not for clients: a read into a client's own memory ([`Buf::of_client`]) did not bring what
+    /// was asked for. Nothing was changed by it; the driver asks again with memory of its own.
+    #[error("the data has to be copied")]
+    NotStraight,
 }
 
 /// The engine's name for one device operation; comes back in the completion.

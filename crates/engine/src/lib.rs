@@ -55,7 +55,7 @@ pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
 pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
-pub use settings::{Admission, Commit, FEWER_LONG_RUNS, Mode, Settings, WritebackPolicy};
+pub use settings::{Admission, Commit, FEWER_LONG_RUNS, Mode, Settings, Verify, WritebackPolicy};
 pub use slab::Slots;
 pub use stats::{Histogram, Stats};
 pub use store::device_times::{DeviceTimes, Transfer, TransferTimes};

@@ -12,6 +12,7 @@ pub(crate) mod read;
 pub(crate) mod read_again;
 pub(crate) mod read_ahead;
 pub(crate) mod read_one;
+mod read_straight;
 mod turns;
 pub(crate) mod victim;
 pub(crate) mod write;

@@ -135,6 +135,10 @@ pub enum Bug {
     LentBeforeBelieved,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
     OriginBelieved,
+    /// I1: a read goes straight past what is in the memory buffer alone.
+    BufferPassedBy,
+    /// I23: a hit goes straight although its checksum is to be compared.
+    StraightUnverified,
 }
 
 impl Bug {
@@ -182,7 +186,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 64] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 66] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -247,6 +251,8 @@ impl Bug {
         (Bug::AloneBelieved, "I28", "alone-believed"),
         (Bug::MirroredEarly, "I28", "mirrored-early"),
         (Bug::LentBeforeBelieved, "I28", "lent-before-believed"),
+        (Bug::BufferPassedBy, "I1", "buffer-passed-by"),
+        (Bug::StraightUnverified, "I23", "straight-unverified"),
     ];
 }
 

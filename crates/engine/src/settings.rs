@@ -78,6 +78,20 @@ names! { WritebackPolicy, 4 of "write-back policy":
     Cleaner = "cleaner",
 }
 
+/// When the checksums of cached blocks are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verify {
+    /// With each read, before a client has the data.
+    Always,
+    /// Not with hits. What is read to be moved or written back is compared as ever.
+    Background,
+}
+
+names! { Verify, 2 of "verify":
+    Always = "always",
+    Background = "background",
+}
+
 /// The most touches that are told apart: a filter keeps four bits for each.
 pub(crate) const MAX_TOUCHES: u8 = 15;
 
@@ -188,6 +202,8 @@ pub struct Settings {
     /// The share of a core that a thread of the driver may spend awake for the next request, in
     /// percent. The engine does not use it.
     pub polling_percent: u8,
+    /// When checksums are compared.
+    pub verify: Verify,
     /// When dirty data is written back.
     pub writeback_policy: WritebackPolicy,
     /// Write-back begins above this share of the shard, in percent; its target, where the policy
@@ -239,6 +255,7 @@ impl Default for Settings {
             sequential_cutoff_bytes: None,
             memory_buffer_bytes: 64 << 20,
             polling_percent: 25,
+            verify: Verify::Always,
             writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
             dirty_high_percent: 85,

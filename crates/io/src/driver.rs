@@ -240,6 +240,11 @@ impl Driver {
         if len_bytes == 0 {
             return refuse(Ok(()));
         }
+        let is_straight = bufs.iter().any(|buf| buf.is_of_client());
+        if is_straight && (attached.target.is_none() || attached.device.is_in_memory()) {
+            // No ring's operation carries it out.
+            return refuse(Err(DeviceError::Unsupported));
+        }
         if task == Task::Discard && attached.discard_way == DiscardWay::None {
             return refuse(Err(DeviceError::Unsupported));
         }

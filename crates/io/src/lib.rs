@@ -45,4 +45,6 @@ pub use remote::{Remote, RemoteFacts, RemoteJob, RemoteKind};
 pub use retry::{DAEMON_END_TIMEOUT, retry_for};
 pub use shared_memory::{SharedMemory, SharedMemoryError, allocate};
 pub use shared_words::SharedWords;
-pub use uring::{Completion, FileTarget, SendPart, Token, Uring, UringError, Waker};
+pub use uring::{
+    CLIENT_BUFFERS, Completion, FileTarget, SendPart, Token, Uring, UringError, Waker,
+};

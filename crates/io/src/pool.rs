@@ -22,13 +22,15 @@ use crate::shared_memory::SharedMemory;
 const ORDERS: usize = 21;
 /// Single pages that an arena keeps at hand without merging them with their neighbours.
 const PAGES_AT_HAND: usize = 256;
+/// The most memory of a pool, in bytes: what a [`Buf`] of the driver's own can name.
+pub(crate) const MAX_BYTES: usize = Buf::CLIENTS as usize * SECTOR_BYTES;
 /// No page: the end of a list.
 const NONE: u32 = u32::MAX;
 
 /// Why a pool cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// A size that leaves an arena without a page, or beyond what a [`Buf`] can name (2 TiB).
+    /// A size that leaves an arena without a page, or beyond what a [`Buf`] can name (1 TiB).
     #[error(
         "{len_bytes} bytes of memory cannot be shared out to {arenas} threads; choose another size with --memory, or fewer --threads"
     )]
@@ -58,13 +60,12 @@ impl Pool {
     /// Reserves `len_bytes`, rounded up to whole pages. The memory is touched as it is used.
     ///
     /// # Errors
-    /// If the size is zero or beyond 2 TiB, or the kernel refuses.
+    /// If the size is zero or beyond 1 TiB, or the kernel refuses.
     pub fn new(len_bytes: usize) -> Result<Pool, PoolError> {
         let rounded = len_bytes
             .checked_next_multiple_of(PAGE_BYTES)
             .unwrap_or(usize::MAX);
-        // The last sector's number must fit in a `Buf`, and every page's in 32 bits.
-        if rounded == 0 || rounded / SECTOR_BYTES > u32::MAX as usize {
+        if rounded == 0 || rounded > MAX_BYTES {
             return Err(PoolError::Size {
                 len_bytes,
                 arenas: 1,

@@ -146,6 +146,10 @@ pub enum UringError {
 const FIXED_CHUNK_BYTES: usize = 1 << 30;
 /// Places for devices in the ring's table of files.
 const FIXED_FILES: u32 = 64;
+/// Places for clients' memory in the ring's table of buffers; the pool's follow.
+pub const CLIENT_BUFFERS: u32 = 2048;
+/// The most pieces that a pool can have.
+const MAX_CHUNKS: u32 = ((crate::pool::MAX_BYTES) / FIXED_CHUNK_BYTES) as u32;
 /// The longest time that a dropped ring waits for the operations it has cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -157,6 +161,9 @@ pub struct Uring {
     // users.
     backlog: VecDeque<squeue::Entry>,
     fixed_chunks: usize,
+    /// Where those begin in the table, and whether clients' are before them.
+    first_chunk: u32,
+    takes_clients: bool,
     free_files: Vec<u32>,
     messages: Slots<Box<Message>>,
     #[expect(
@@ -205,6 +212,8 @@ impl Uring {
             memory,
             backlog: VecDeque::new(),
             fixed_chunks: 0,
+            first_chunk: 0,
+            takes_clients: false,
             free_files,
             messages: Slots::default(),
             spare_messages: Vec::new(),
@@ -253,15 +262,35 @@ impl Uring {
                 iov_len,
             });
         }
+        let places = CLIENT_BUFFERS + MAX_CHUNKS;
+        let submitter = self.ring.submitter();
+        self.takes_clients = submitter.register_buffers_sparse(places).is_ok();
         // SAFETY: the ring holds a view that keeps the mapping alive as long as itself.
-        unsafe { self.ring.submitter().register_buffers(&chunks) }.map_err(|source| {
-            UringError::Failed {
-                doing: "register buffers",
-                source,
+        let registered = unsafe {
+            if self.takes_clients {
+                submitter.register_buffers_update(CLIENT_BUFFERS, &chunks, None)
+            } else {
+                submitter.register_buffers(&chunks)
             }
+        };
+        registered.map_err(|source| UringError::Failed {
+            doing: "register buffers",
+            source,
         })?;
+        self.first_chunk = if self.takes_clients {
+            CLIENT_BUFFERS
+        } else {
+            0
+        };
         self.fixed_chunks = chunks.len();
         Ok(())
+    }
+
+    /// Whether the table of buffers has room for clients' memory ([`CLIENT_BUFFERS`] of them), which a
+    /// driver of the kernel's enters and takes out.
+    #[must_use]
+    pub fn takes_clients(&self) -> bool {
+        self.takes_clients
     }
 
     /// The registered buffer that holds a range of the pool, if one does.
@@ -272,7 +301,7 @@ impl Uring {
         let offset = self.memory.offset_of(pointer);
         let chunk = offset / FIXED_CHUNK_BYTES;
         let one_chunk = chunk == (offset + len_bytes - 1) / FIXED_CHUNK_BYTES;
-        (one_chunk && chunk < self.fixed_chunks).then_some(chunk as u16)
+        (one_chunk && chunk < self.fixed_chunks).then_some(self.first_chunk as u16 + chunk as u16)
     }
 
     /// Enters an open file in the ring's table, or names it by descriptor if there is no room.

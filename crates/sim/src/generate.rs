@@ -6,7 +6,9 @@ mod copies;
 
 use std::cell::Cell;
 
-use forebay_engine::{Admission, Commit, Laboratory, Mode, Replacement, Settings, WritebackPolicy};
+use forebay_engine::{
+    Admission, Commit, Laboratory, Mode, Replacement, Settings, Verify, WritebackPolicy,
+};
 use forebay_engine::{Geometry, Nanos};
 
 use crate::disk::Survival;
@@ -74,6 +76,9 @@ pub fn plan(seed: u64) -> Plan {
     } else if seed > ONE_AT_A_TIME {
         copies::second_device(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
     }
+    if seed > COPIED {
+        straight(&mut config, &mut steps, &mut Rng::of(seed, STRAIGHT_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -114,6 +119,11 @@ const NOT_REPLACED: u64 = 25_000_000;
 
 /// Seeds of runs in which a device is missing at a start, and then comes back as a new one.
 const RETURNING: std::ops::Range<u64> = 26_000_001..30_000_001;
+
+/// The last seed of runs in which all that is read is copied.
+const COPIED: u64 = 30_000_000;
+
+const STRAIGHT_SALT: u64 = 33;
 
 const SECOND_SALT: u64 = 32;
 
@@ -163,6 +173,35 @@ fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             },
         };
         steps.insert(at, step);
+    }
+}
+
+/// Reads straight into readers' memory, and on three quarters of the seeds hits that nobody verifies.
+/// There devices do not lie: who does not look finds nothing.
+fn straight(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.straight = rng.percent(90);
+    let background_percent = rng.pick(&[0, 50, 90, 100]);
+    if background_percent == 0 {
+        return;
+    }
+    let faults = &mut config.cache_faults;
+    for rate in [
+        &mut faults.stale_read,
+        &mut faults.misdirected_read,
+        &mut faults.misdirected_write,
+        &mut faults.lost_write,
+    ] {
+        *rate = 0;
+    }
+    steps.retain(|step| !matches!(step, Step::Rot { .. }));
+    let of_steps = steps.iter_mut().filter_map(|step| match step {
+        Step::Set(settings) => Some(settings),
+        _ => None,
+    });
+    for settings in std::iter::once(&mut config.settings).chain(of_steps) {
+        if rng.percent(background_percent) {
+            settings.verify = Verify::Background;
+        }
     }
 }
 
@@ -449,6 +488,7 @@ fn config(rng: &mut Rng) -> Config {
         away_percent: 0,
         reconnects: 0,
         origins_answer_hits: false,
+        straight: false,
         own_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)
@@ -578,6 +618,7 @@ fn settings(rng: &mut Rng) -> Settings {
         },
         memory_buffer_bytes: 64 << 20,
         polling_percent: 0,
+        verify: Verify::Always,
         writeback_policy: WritebackPolicy::Threshold,
         dirty_low_percent: low,
         dirty_high_percent: high,

@@ -20,6 +20,9 @@ pub struct SimMemory {
     used: HashMap<u32, u32>,
     next_sector: u32,
     journals: Vec<Vec<u8>>,
+    /// Clients' own, by number.
+    clients: HashMap<u32, Vec<u8>>,
+    next_client: u32,
     /// The shards' memory buffers.
     buffers: Vec<Vec<u8>>,
     /// Sectors the engine may have allocated at a time.
@@ -41,6 +44,8 @@ impl SimMemory {
             free: BTreeMap::new(),
             used: HashMap::new(),
             next_sector: 0,
+            clients: HashMap::new(),
+            next_client: 0,
             journals: (0..shards).map(|_| vec![0; JOURNAL_BYTES]).collect(),
             buffers: (0..shards).map(|_| vec![0; buffer_bytes]).collect(),
             limit_sectors: (limit_bytes / SECTOR_BYTES) as u32,
@@ -68,11 +73,37 @@ impl SimMemory {
         }
     }
 
-    /// Gives back what [`SimMemory::take`] gave.
+    /// A client's memory, which devices can read into and the engine cannot look at.
+    pub fn take_of_client(&mut self, len_bytes: u32) -> Buf {
+        let number = self.next_client;
+        self.next_client = (number + 1) % (1 << 20);
+        let bytes = vec![FREED; len_bytes as usize];
+        let earlier = self.clients.insert(number, bytes);
+        assert!(earlier.is_none(), "fewer requests at a time than numbers");
+        Buf::of_client(number, len_bytes)
+    }
+
+    /// What a device reads into, or has read into.
+    ///
+    /// # Panics
+    /// If a client's memory is not one that was given out.
+    pub fn landing(&mut self, buf: Buf) -> &mut [u8] {
+        let Some((number, at_bytes)) = buf.in_client() else {
+            return self.bytes_mut(buf);
+        };
+        let client = self.clients.get_mut(&number).expect("given out");
+        &mut client[at_bytes as usize..][..buf.len_bytes as usize]
+    }
+
+    /// Gives back what [`SimMemory::take`] or [`SimMemory::take_of_client`] gave.
     ///
     /// # Panics
     /// If the buffer is not one that was given out.
     pub fn give(&mut self, buf: Buf) {
+        if let Some((number, _)) = buf.in_client() {
+            self.clients.remove(&number).expect("freed once");
+            return;
+        }
         let sectors = self
             .used
             .remove(&buf.start_sector)
@@ -100,13 +131,14 @@ impl SimMemory {
     /// The number of buffers allocated.
     #[must_use]
     pub fn allocated(&self) -> usize {
-        self.used.len()
+        self.used.len() + self.clients.len()
     }
 
     /// The daemon died: its buffers are gone, the crash journals are not.
     pub fn reset_buffers(&mut self) {
         self.free.clear();
         self.used.clear();
+        self.clients.clear();
         self.next_sector = 0;
         self.used_sectors = 0;
         self.held = 0;

@@ -129,6 +129,8 @@ pub struct Config {
     pub reconnects: u32,
     /// Origins may answer long reads of clean cached blocks.
     pub origins_answer_hits: bool,
+    /// Readers bring memory of their own.
+    pub straight: bool,
     /// Share of volumes with settings of their own, in percent.
     pub own_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
@@ -188,6 +190,7 @@ impl Default for Config {
             away_percent: 0,
             reconnects: 0,
             origins_answer_hits: false,
+            straight: false,
             own_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,

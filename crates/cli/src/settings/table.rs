@@ -88,6 +88,9 @@ settings! {
     "polling" as polling_percent: Percent(polling_percent),
         "percent, 0 to 100",
         "The share of a core that each thread may spend awake for a client's next request. It does so only while short operations of the cache device take less than 1.25 ms";
+    "verify" as verify: Word(verify.name),
+        "`always`, `background`",
+        "When the checksums of cached blocks are compared. `always`: before a client has the data. `background`: not for hits, which then need no copy where the kernel can (Linux 6.16)";
     "replacement" as replacement: Word(replacement.name),
         "`adaptive`, `s3-fifo`, `clock`, `2q`, `fifo`",
         "Which blocks stay when room is made";

@@ -69,7 +69,7 @@ impl Engine {
             RequestKind::Flush => self.store.stats.flush_latency.record(latency),
             _ => {}
         }
-        if result.is_err() {
+        if result.is_err_and(|failure| failure != Failure::NotStraight) {
             self.store.stats.failed_requests += 1;
         }
     }

@@ -9,6 +9,7 @@ use crate::interface::{
 };
 use crate::parts::Engine;
 use crate::policy::admission::Missed;
+use crate::settings::Verify;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
 /// Repeats of a bad read of the cache device before the slot counts as damaged: a misdirected read
@@ -85,6 +86,9 @@ impl Engine {
         let skip_bytes = request.offset_bytes as usize & (block_bytes - 1);
         let passthrough = self.bypasses_reads(request.volume);
         if skip_bytes + request.len_bytes as usize > block_bytes {
+            if request.buf.is_of_client() && self.is_read_ahead(&request, first) {
+                return self.refuse_straight(&request);
+            }
             let index = self.begin_request(now, request);
             let reading = Reading {
                 index,
@@ -96,6 +100,11 @@ impl Engine {
             return self.finish_part(now, index, Ok(()));
         }
         let found = self.servable_slot(first, passthrough, || !sequential);
+        let is_whole = request.len_bytes as usize == block_bytes;
+        if request.buf.is_of_client() && !self.goes_straight(found, is_whole, passthrough) {
+            self.store.stats.read_requests -= 1;
+            return self.refuse_straight(&request);
+        }
         let is_hit = found.is_some_and(|slot| self.store.index.flags(slot).live());
         if is_hit && found.is_some_and(|slot| self.read_whole(now, &request, first, slot)) {
             return;
@@ -171,6 +180,14 @@ impl Engine {
                 skip_bytes,
                 dest: request.buf.slice(at_bytes, end_bytes - at_bytes),
             };
+            let is_whole =
+                skip_bytes == 0 && end_bytes - at_bytes == usize::from(count) * block_bytes;
+            if request.buf.is_of_client()
+                && !self.goes_straight(found, is_whole, reading.passthrough)
+            {
+                self.add_part(index);
+                return self.finish_part(now, index, Err(Failure::NotStraight));
+            }
             match found {
                 Some(slot) if self.store.index.flags(slot).live() => {
                     self.read_hits(now, reading, run, slot, memory);
@@ -365,6 +382,14 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         self.store.unpin(read.slot);
+        if read.dest.is_of_client() {
+            return self.straight_hit_done(now, read, result, memory);
+        }
+        // A repeat is of a read that failed, whose block is mended with what another place has.
+        let is_trusted = self.store.settings.verify == Verify::Background && read.attempts == 0;
+        if is_trusted && result.is_ok() {
+            return self.deliver_hit(now, read, memory);
+        }
         if read.count == 1 && result.is_ok() {
             let buf = read.buf();
             if crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
@@ -629,6 +654,10 @@ impl Engine {
         if result.is_err() {
             self.store.stats.origin_read_errors += 1;
         }
-        self.finish_part(now, read.reader.request, result.map_err(|_| Failure::Io));
+        let failure = match read.reader.dest.is_of_client() {
+            true => Failure::NotStraight,
+            false => Failure::Io,
+        };
+        self.finish_part(now, read.reader.request, result.map_err(|_| failure));
     }
 }

@@ -2,7 +2,7 @@
 //! brought contents that the origin went back to.
 
 use crate::format::BlockKey;
-use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
+use crate::interface::{Buf, Failure, Memory, Nanos, VolumeSlot};
 use crate::parts::Engine;
 use crate::paths::promote::promotes_from;
 use crate::paths::read::ReadRun;
@@ -65,6 +65,9 @@ impl Engine {
             other => unreachable!("{other:?} is no read of an origin"),
         };
         self.origin_was_read(now, volume);
+        if reader.dest.is_of_client() {
+            return self.finish_part(now, reader.request, Err(Failure::NotStraight));
+        }
         self.read_where_it_is(now, volume, key, reader, memory);
         self.finish_part(now, reader.request, Ok(()));
     }

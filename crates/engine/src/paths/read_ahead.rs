@@ -41,9 +41,10 @@ impl Engine {
         let first = run.key;
         let whole = run.skip_bytes == 0
             && run.dest.len_bytes as usize == usize::from(run.count) * self.store.block_bytes();
-        let is_ahead = whole && self.serve_ahead(now, index, request.volume, run, slot, memory);
+        let copies = whole && !run.dest.is_of_client();
+        let is_ahead = copies && self.serve_ahead(now, index, request.volume, run, slot, memory);
         let from_origin =
-            !is_ahead && whole && self.ends_sooner_on_origin(request.volume, &run, slot);
+            !is_ahead && copies && self.ends_sooner_on_origin(request.volume, &run, slot);
         if from_origin {
             self.read_hit_from_origin(now, index, request.volume, run, slot);
         } else if !is_ahead {

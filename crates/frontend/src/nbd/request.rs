@@ -130,7 +130,8 @@ impl ErrorCode {
 impl From<Failure> for ErrorCode {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Io => ErrorCode::Io,
+            // A read by NBD brings memory of the driver's own, and is never refused that way.
+            Failure::Io | Failure::NotStraight => ErrorCode::Io,
             Failure::Invalid => ErrorCode::Invalid,
             Failure::NoSpace => ErrorCode::NoSpace,
             Failure::Detached => ErrorCode::Shutdown,

@@ -20,6 +20,12 @@ impl Features {
     /// Data is copied by the server, by pread(2) and pwrite(2).
     pub const USER_COPY: Features = Features(1 << 7);
 
+    /// Devices can read into and write from the memory of a request (Linux 6.15).
+    pub const ZERO_COPY: Features = Features(1);
+    /// The driver enters that memory in the table of buffers of the ring that takes the request (Linux
+    /// 6.16).
+    pub const ENTERS_BUFFERS: Features = Features(1 << 11);
+
     /// A device in use can be given another size.
     pub const UPDATE_SIZE: Features = Features(1 << 10);
 
@@ -30,6 +36,15 @@ impl Features {
             | Features::IOCTL_ENCODING.0
             | Features::USER_COPY.0,
     );
+
+    /// Features that a device is made with where the driver has both.
+    pub const STRAIGHT: Features = Features(Features::ZERO_COPY.0 | Features::ENTERS_BUFFERS.0);
+
+    /// These, and those.
+    #[must_use]
+    pub fn with(self, more: Features) -> Features {
+        Features(self.0 | more.0)
+    }
 
     /// Whether all of these are among them.
     #[must_use]

@@ -15,6 +15,8 @@ const DATA_OFFSET: u64 = 0x8000_0000;
 const TAG_SHIFT: u32 = 25;
 const QUEUE_SHIFT: u32 = TAG_SHIFT + 16;
 const FUA: u32 = 1 << 13;
+/// The driver did not enter the request's memory in the ring's table.
+const NOT_ENTERED: u32 = 1 << 17;
 
 /// A request of a block device's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Request {
     pub offset_bytes: u64,
     /// Its length, in bytes; zero for a flush.
     pub len_bytes: u32,
+    /// Its memory is in the ring's table of buffers, if the device was made so.
+    pub is_entered: bool,
 }
 
 /// A request that cannot be one.
@@ -56,6 +60,7 @@ impl Request {
         let sectors = u32::from_ne_bytes(field(descriptor, 4));
         let start = u64::from_ne_bytes(field(descriptor, 8));
         let fua = operation & FUA != 0;
+        let is_entered = operation & NOT_ENTERED == 0;
         let kind = match operation as u8 {
             0 => RequestKind::Read,
             1 => RequestKind::Write { fua },
@@ -64,6 +69,7 @@ impl Request {
                     kind: RequestKind::Flush,
                     offset_bytes: 0,
                     len_bytes: 0,
+                    is_entered,
                 });
             }
             3 => RequestKind::Discard,
@@ -81,6 +87,7 @@ impl Request {
             kind,
             offset_bytes,
             len_bytes,
+            is_entered,
         })
     }
 

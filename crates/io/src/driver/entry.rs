@@ -19,6 +19,11 @@ const BLOCK_URING_CMD_DISCARD: u32 = 0x1200;
 
 /// The part of a read or write that is still to do.
 pub(super) fn transfer(ring: &Uring, target: FileTarget, work: &mut Work) -> squeue::Entry {
+    if let [buf] = work.bufs.as_slice()
+        && let Some((number, at_bytes)) = buf.in_client()
+    {
+        return read_straight(target, work, number as u16, at_bytes);
+    }
     gather(ring, work);
     let offset_bytes = work.offset_bytes + work.done_bytes;
     let write = work.task == Task::Write;
@@ -43,6 +48,16 @@ pub(super) fn transfer(ring: &Uring, target: FileTarget, work: &mut Work) -> squ
     } else {
         opcode::Readv::new(file, vector, count).offset(offset_bytes).build()
     })
+}
+
+/// The part of a read into a client's memory that is still to do. The kernel counts addresses from
+/// where that memory begins.
+fn read_straight(target: FileTarget, work: &Work, number: u16, at_bytes: u32) -> squeue::Entry {
+    let left_bytes = (work.len_bytes - work.done_bytes) as u32;
+    let at = std::ptr::without_provenance_mut(at_bytes as usize + work.done_bytes as usize);
+    with_target!(target, file => opcode::ReadFixed::new(file, at, left_bytes, number)
+        .offset(work.offset_bytes + work.done_bytes)
+        .build())
 }
 
 /// Carries out the part of a read or write that is still to do, and returns what a completion

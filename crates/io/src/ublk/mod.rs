@@ -27,6 +27,9 @@ pub struct TagCommand {
     pub tag: u16,
     /// The answer to the tag's last request: a count of bytes or a negated errno.
     pub result: i32,
+    /// The place in the ring's table of buffers where the driver enters the memory of the tag's next
+    /// request, if the device was made so.
+    pub client_buffer: Option<u16>,
 }
 
 impl Uring {
@@ -35,6 +38,9 @@ impl Uring {
     /// hold none of this process's memory, so that they do not count among
     /// [`Uring::in_flight`], and a ring that is dropped does not wait for them.
     pub fn ublk_command(&mut self, device: BorrowedFd<'_>, command: TagCommand, token: Token) {
+        // struct ublk_auto_buf_reg in the entry's address: a request whose memory cannot be entered comes
+        // all the same, and says so.
+        const FALL_BACK: u64 = 1 << 16;
         // struct ublksrv_io_cmd. No address: devices are made with user copy.
         let mut bytes = [0; 16];
         bytes[0..2].copy_from_slice(&command.queue.to_ne_bytes());
@@ -42,6 +48,11 @@ impl Uring {
         bytes[4..8].copy_from_slice(&command.result.to_ne_bytes());
         let entry = opcode::UringCmd16::new(types::Fd(device.as_raw_fd()), command.operation)
             .cmd(bytes)
+            .addr(
+                command
+                    .client_buffer
+                    .map(|place| u64::from(place) | FALL_BACK),
+            )
             .build()
             .user_data(token.raw());
         // SAFETY: the entry points to nothing.

@@ -58,6 +58,7 @@ impl World<'_> {
             _ => self.model.begin(),
         };
         let id = self.register(Pending {
+            host,
             kind,
             range,
             bufs: bufs.clone(),
@@ -116,6 +117,9 @@ impl World<'_> {
             range.sector * 512,
             (range.count * 512) as u32,
         );
+        if let Some(buf) = self.memory_of_reader(host, range, kind) {
+            return vec![(range, buf)];
+        }
         let pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES);
         let pieces: Vec<_> = pieces.into_iter().flatten().collect();
         let mut bufs = Vec::new();
@@ -137,6 +141,51 @@ impl World<'_> {
             bufs.push((piece, buf));
         }
         bufs
+    }
+
+    /// The reader's own memory, if what it asks for goes straight there; now and then if it does not,
+    /// as where something happens in between.
+    fn memory_of_reader(&mut self, host: usize, range: Range, kind: Kind) -> Option<Buf> {
+        if !self.plan.config.straight || !matches!(kind, Kind::Read { .. }) {
+            return None;
+        }
+        let (volume, offset) = (VolumeSlot(range.volume), range.sector * 512);
+        let len = (range.count * 512) as u32;
+        let mut pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES)?;
+        let is_one = pieces.next().is_some() && pieces.next().is_none();
+        let may = self.hosts[host].may_read_straight(volume) || self.rng.percent(10);
+        (is_one && may).then(|| self.memory.take_of_client(len))
+    }
+
+    /// A read did not go straight: it is asked for again, with memory of the driver's.
+    fn ask_again(&mut self, mut pending: Pending) {
+        self.outcome.counts.add("reads that did not go straight", 1);
+        for (_, buf) in pending.bufs.drain(..) {
+            self.memory.give(buf);
+        }
+        let (range, host) = (pending.range, pending.host);
+        let (kind, offset_bytes, len_bytes) = request_of(range, pending.kind);
+        let volume = VolumeSlot(range.volume);
+        let pieces = self.hosts[host].pieces(volume, offset_bytes, len_bytes, MAX_REQUEST_BYTES);
+        for (_, offset_bytes, len_bytes) in pieces.into_iter().flatten() {
+            let piece = Range {
+                sector: offset_bytes / 512,
+                count: u64::from(len_bytes) / 512,
+                ..range
+            };
+            let buf = self.memory.take(len_bytes as usize);
+            pending.bufs.push((piece, buf));
+        }
+        let bufs: Vec<Buf> = pending.bufs.iter().map(|(_, buf)| *buf).collect();
+        let id = self.register(pending);
+        let request = ClientRequest {
+            volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            flush_after: false,
+        };
+        self.hosts[host].submit(self.now, id, request, bufs, &mut self.memory);
     }
 
     fn has_untold_failure(&self, volume: u16) -> bool {
@@ -163,6 +212,11 @@ impl World<'_> {
         let Some(pending) = self.requests.remove(&id) else {
             return Err(format!("request {id} was answered twice"));
         };
+        if result == Err(Failure::NotStraight) {
+            self.tell(|_| format!("answer {id}: not straight"));
+            self.ask_again(pending);
+            return Ok(());
+        }
         let ok = result.is_ok();
         if let Some(command) = pending.command {
             self.flush_answered(command, ok);
@@ -177,6 +231,9 @@ impl World<'_> {
         match pending.kind {
             Kind::Read { prefetch } => {
                 if ok && !prefetch {
+                    let is_straight = pending.bufs.iter().any(|(_, buf)| buf.is_of_client());
+                    self.counts()
+                        .add("reads that went straight", u64::from(is_straight));
                     self.check_read(&pending)?;
                 }
             }
@@ -231,7 +288,8 @@ impl World<'_> {
             count,
         } = piece;
         for i in 0..count {
-            let bytes = &self.memory.bytes(buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            let bytes = &self.memory.landing(buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            let bytes = &bytes.to_vec();
             let place = format!(
                 "volume {volume} sector {} (block {})",
                 sector + i,
@@ -263,7 +321,7 @@ impl World<'_> {
             Failure::Detached => pending
                 .leaving
                 .then_some("explained: its volume is detached"),
-            Failure::Invalid => None,
+            Failure::Invalid | Failure::NotStraight => None,
             Failure::Io | Failure::NoSpace => self.explanation(pending),
         };
         if let Some(explanation) = explanation {

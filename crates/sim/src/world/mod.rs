@@ -93,6 +93,8 @@ enum Kind {
 struct Pending {
     kind: Kind,
     range: Range,
+    /// The thread that has it.
+    host: usize,
     /// A buffer for each piece that carries data.
     bufs: Vec<(Range, Buf)>,
     submitted: Event,
@@ -715,7 +717,7 @@ impl<'a> World<'a> {
                     for buf in bufs {
                         let len = buf.len_bytes as usize;
                         self.memory
-                            .bytes_mut(*buf)
+                            .landing(*buf)
                             .copy_from_slice(&data[at..at + len]);
                         at += len;
                     }

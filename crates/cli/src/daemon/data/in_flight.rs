@@ -58,6 +58,11 @@ fn buf_of(token: u64) -> Buf {
     }
 }
 
+/// Whether the data went straight to its reader.
+fn is_straight(parts: &Parts) -> bool {
+    parts.first().is_some_and(|part| part.buf.is_of_client())
+}
+
 impl Worker {
     /// Gives back what [`Worker::alloc_parts`] gave.
     pub(super) fn free_parts(&mut self, parts: &Parts) {
@@ -155,6 +160,11 @@ impl Worker {
     /// Sends a request off that is one of the cache's; otherwise as [`Worker::submit_nbd`].
     pub(super) fn submit(&mut self, requester: Requester, request: ClientRequest, parts: Parts) {
         self.taps.show(self.now, &request);
+        self.charge(&request);
+        self.submit_again(requester, request, parts);
+    }
+
+    fn charge(&mut self, request: &ClientRequest) {
         if let Some(Some((volume, _))) = self.volumes.get(usize::from(request.volume.0)) {
             let data = match request.kind {
                 RequestKind::Read | RequestKind::Write { .. } => request.len_bytes,
@@ -162,6 +172,15 @@ impl Worker {
             };
             volume.rate.charge(self.now, data.into());
         }
+    }
+
+    /// As [`Worker::submit`], for a request that was sent off before and did not get far.
+    pub(super) fn submit_again(
+        &mut self,
+        requester: Requester,
+        request: ClientRequest,
+        parts: Parts,
+    ) {
         let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
         let timed = Timed::new(self.now, request.volume, request.kind);
         let in_flight = InFlight {
@@ -197,6 +216,11 @@ impl Worker {
             result,
             bypassed,
         } = answer;
+        if let (Err(Failure::NotStraight), Requester::Queue { place, tag, .. }) =
+            (result, &in_flight.requester)
+        {
+            return self.begin_with_copies(*place, *tag);
+        }
         if let Some(timed) = in_flight.timed {
             self.times.record(self.now, timed, bypassed);
         }
@@ -216,11 +240,12 @@ impl Worker {
                     RequestKind::Read | RequestKind::Write { .. } => len_bytes,
                     _ => 0,
                 });
-                if kind == RequestKind::Read
-                    && result.is_ok()
-                    && !self.copy_out(place, tag, &in_flight.parts)
-                {
-                    result = Err(Failure::Io);
+                if kind == RequestKind::Read && result.is_ok() {
+                    if is_straight(&in_flight.parts) {
+                        self.went_straight(place);
+                    } else if !self.copy_out(place, tag, &in_flight.parts) {
+                        result = Err(Failure::Io);
+                    }
                 }
                 self.free_parts(&in_flight.parts);
                 self.answer(place, tag, result);

@@ -134,7 +134,11 @@ pub(in crate::daemon) fn check_driver() -> Result<()> {
 fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<Exported> {
     let queues = links.len() as u16;
     let max_bytes = wanted.parameters.max_transfer_bytes;
-    let mut info = DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes).encode();
+    let mut info = DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes);
+    if features(control).is_ok_and(|features| features.contain(Features::STRAIGHT)) {
+        info.features = info.features.with(Features::STRAIGHT);
+    }
+    let mut info = info.encode();
     control
         .command(commands::ADD_DEVICE, ANY_NUMBER, 0, &mut info)
         .context("the ublk driver refused a new device; the kernel's log (dmesg) may say why")?;
@@ -270,13 +274,14 @@ fn serve_queues(
     let character = retry_for(TIMEOUT, || UblkDevice::open(device.number), |_| true)
         .with_context(|| format!("cannot open /dev/ublkc{}", device.number))?;
     let character = Arc::new(character);
+    let enters = device.features.contain(Features::STRAIGHT);
     for number in 0..device.queues {
         let queue = Queue::new(
             slot,
             size_bytes,
             Arc::clone(&character),
             number,
-            device.depth,
+            (device.depth, enters),
         )
         .context("cannot map the descriptors of a queue")?;
         links[usize::from(number) % links.len()].call(move |worker| worker.add_queue(queue))?;

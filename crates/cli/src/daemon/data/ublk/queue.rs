@@ -5,19 +5,24 @@
 //!     ─> flight.rs: cut to shards ─> ... ─> flight.rs: all parts answered
 //!     ─> answer: data copied out, next command ─> driver
 //! ```
+//!
+//! Where the driver can (Linux 6.16), it enters the memory of each request in the ring's table of
+//! buffers. Then a read that needs no look at its data goes straight there (`reads_straight`), and
+//! nothing is copied. What does not go straight after all begins once more, with copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_cache::ClientRequest;
-use forebay_engine::{Buf, Failure, RequestKind, Slots, VolumeSlot};
-use forebay_frontend::nbd::Parts;
+use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, RequestKind, Slots, VolumeSlot};
+use forebay_frontend::nbd::{Lent, Parts};
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::request::{DESCRIPTOR_BYTES, MAX_DEPTH, Request, data_position};
 use forebay_io::ublk::{Descriptors, TagCommand, UblkDevice};
-use forebay_io::{PoolView, Token};
+use forebay_io::{CLIENT_BUFFERS, PoolView, Token};
 use smallvec::SmallVec;
 
+use super::DEPTH;
 use crate::daemon::data::held_back::HeldBack;
 use crate::daemon::data::in_flight::Requester;
 use crate::daemon::data::worker::Worker;
@@ -37,6 +42,14 @@ pub(in crate::daemon) struct Queue {
     descriptors: Descriptors,
     /// Tags that the driver still sends requests of.
     live_tags: u32,
+    /// The driver enters requests' memory in the ring's table.
+    enters: bool,
+    /// Whether reads of the volume may go straight, as its mode and the settings are.
+    goes_straight: bool,
+    /// Reads in a row that did not go straight though they began so.
+    failed_straight: u8,
+    /// So many reads go with copies before one is tried straight again.
+    copies_left: u16,
 }
 
 impl Queue {
@@ -45,7 +58,7 @@ impl Queue {
         size_bytes: u64,
         device: Arc<UblkDevice>,
         number: u16,
-        depth: u16,
+        (depth, enters): (u16, bool),
     ) -> std::io::Result<Queue> {
         Ok(Queue {
             volume,
@@ -55,8 +68,43 @@ impl Queue {
             descriptors: device.descriptors(number, depth, MAX_DEPTH, DESCRIPTOR_BYTES)?,
             device,
             live_tags: 0,
+            enters,
+            goes_straight: false,
+            failed_straight: 0,
+            copies_left: 0,
         })
     }
+
+    /// The memory of a request, if its read may go straight there.
+    fn memory_of(&mut self, place: u32, tag: u16, request: &Request) -> Option<Buf> {
+        let may = self.goes_straight
+            && request.kind == RequestKind::Read
+            && request.is_entered
+            && request.len_bytes <= MAX_REQUEST_BYTES;
+        if may && self.copies_left > 0 {
+            self.copies_left -= 1;
+            return None;
+        }
+        let number = place_in_table(place, tag).filter(|_| may)?;
+        Some(Buf::of_client(number.into(), request.len_bytes))
+    }
+}
+
+/// Where in the ring's table the memory of a tag's requests is, of the queue at this place among the
+/// worker's.
+fn place_in_table(place: u32, tag: u16) -> Option<u16> {
+    let first = place.checked_mul(u32::from(DEPTH))?;
+    let number = first.checked_add(u32::from(tag))?;
+    (number < CLIENT_BUFFERS).then_some(number as u16)
+}
+
+/// A request of which the driver's command has completed.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    place: u32,
+    tag: u16,
+    /// It began, and did not go straight.
+    again: bool,
 }
 
 /// The queues that a worker serves, and what has come in.
@@ -64,7 +112,7 @@ impl Queue {
 pub(in crate::daemon) struct Queues {
     queues: Slots<Queue>,
     /// Requests that are not begun: they wait for memory, or for [`Queues::held`].
-    arrived: VecDeque<(u32, u16)>,
+    arrived: VecDeque<Arrived>,
     /// No request is begun any more; the driver gives what has arrived to the next daemon.
     held: bool,
 }
@@ -77,11 +125,26 @@ impl Queues {
 
     /// Has a request that was held back begin with the others.
     pub(in crate::daemon) fn begin_again(&mut self, place: u32, tag: u16) {
-        self.arrived.push_back((place, tag));
+        self.push(place, tag, false);
+    }
+
+    fn push(&mut self, place: u32, tag: u16, again: bool) {
+        self.arrived.push_back(Arrived { place, tag, again });
     }
 }
 
 impl Worker {
+    /// Looks whether reads of each volume may go straight: seldom, since one that may not any more is
+    /// refused and copied, and one that may is copied for a second more.
+    pub(in crate::daemon) fn look_for_straight_reads(&mut self) {
+        let places: Vec<u32> = self.ublk.queues.ids().collect();
+        for place in places {
+            if let Some(queue) = self.ublk.queues.get_mut(place) {
+                queue.goes_straight = queue.enters && self.host.may_read_straight(queue.volume);
+            }
+        }
+    }
+
     /// Serves a queue from now on.
     pub(super) fn add_queue(&mut self, queue: Queue) {
         let depth = queue.depth;
@@ -98,11 +161,18 @@ impl Worker {
         if operation == commands::FETCH {
             queue.live_tags += 1;
         }
+        // To enter what is copied anyway takes the kernel 500 instructions. A place past the end of the
+        // table costs it nothing: it says with the request that the memory is not entered.
+        let client_buffer = queue.enters.then(|| {
+            let number = place_in_table(place, tag);
+            number.filter(|_| queue.goes_straight).unwrap_or(u16::MAX)
+        });
         let command = TagCommand {
             operation,
             queue: queue.number,
             tag,
             result,
+            client_buffer,
         };
         let token = Token::standing(u64::from(place) << TAG_BITS | u64::from(tag));
         self.ring.ublk_command(queue.device.as_fd(), command, token);
@@ -112,7 +182,7 @@ impl Worker {
     pub(in crate::daemon) fn arrived(&mut self, value: u64, result: i32) {
         let (place, tag) = ((value >> TAG_BITS) as u32, value as u16);
         if result == 0 {
-            return self.ublk.arrived.push_back((place, tag));
+            return self.ublk.push(place, tag, false);
         }
         let Some(queue) = self.ublk.queues.get_mut(place) else {
             return;
@@ -130,8 +200,8 @@ impl Worker {
 
     /// Begins what has arrived, in order, as far as there is memory.
     pub(in crate::daemon) fn serve_queues(&mut self) {
-        while let Some(&(place, tag)) = self.ublk.arrived.front() {
-            if self.ublk.held || self.paused || !self.begin(place, tag) {
+        while let Some(&arrived) = self.ublk.arrived.front() {
+            if self.ublk.held || self.paused || !self.begin(arrived) {
                 return;
             }
             self.ublk.arrived.pop_front();
@@ -139,12 +209,12 @@ impl Worker {
     }
 
     /// Begins a request; says no if it waits for memory.
-    fn begin(&mut self, place: u32, tag: u16) -> bool {
+    fn begin(&mut self, Arrived { place, tag, again }: Arrived) -> bool {
         let Some(queue) = self.ublk.queues.get_mut(place) else {
             return true;
         };
         let volume = queue.volume;
-        if self.hold_back(volume, HeldBack::Tag(place, tag)) {
+        if !again && self.hold_back(volume, HeldBack::Tag(place, tag)) {
             return true;
         }
         let Some(queue) = self.ublk.queues.get_mut(place) else {
@@ -160,8 +230,13 @@ impl Worker {
             }
         };
         let range = (request.offset_bytes, request.len_bytes);
+        let memory = queue.memory_of(place, tag, &request).filter(|_| !again);
+        let is_one = || self.host.is_for_one_shard_here(volume, range.0, range.1);
+        let straight = memory.filter(|_| is_one());
         let mut parts = Parts::new();
-        if request.carries_data() {
+        if let Some(buf) = straight {
+            parts.push(Lent { buf, token: 0 });
+        } else if request.carries_data() {
             match self.alloc_parts(volume, range.0, range.1) {
                 Some(allocated) => parts = allocated,
                 None if self.memory_will_return() => return false,
@@ -193,8 +268,32 @@ impl Worker {
             len_bytes: range.1,
             flush_after: false,
         };
-        self.submit(requester, request, parts);
+        if again {
+            self.submit_again(requester, request, parts);
+        } else {
+            self.submit(requester, request, parts);
+        }
         true
+    }
+
+    /// A read that was to go straight did not: it begins once more, with copies.
+    pub(in crate::daemon) fn begin_with_copies(&mut self, place: u32, tag: u16) {
+        self.ublk.push(place, tag, true);
+        let Some(queue) = self.ublk.queues.get_mut(place) else {
+            return;
+        };
+        queue.failed_straight += 1;
+        if queue.failed_straight == MOST_FAILURES {
+            queue.failed_straight = 0;
+            queue.copies_left = COPIES;
+        }
+    }
+
+    /// A read went straight.
+    pub(in crate::daemon) fn went_straight(&mut self, place: u32) {
+        if let Some(queue) = self.ublk.queues.get_mut(place) {
+            queue.failed_straight = 0;
+        }
     }
 
     fn copy_in(&mut self, place: u32, tag: u16, parts: &Parts) -> bool {
@@ -268,6 +367,12 @@ impl Worker {
         self.host.requests()
     }
 }
+
+/// After so many reads in a row that began straight and did not go on so, others go with copies from
+/// the beginning: the cache may be cold, or a device may ask for memory that begins where its blocks do.
+const MOST_FAILURES: u8 = 32;
+/// So many others.
+const COPIES: u16 = 2048;
 
 type Copy = fn(&UblkDevice, &PoolView, u64, &[Buf]) -> std::io::Result<()>;
 

@@ -1,0 +1,89 @@
+//! Reads straight into a client's memory ([`Buf::of_client`](crate::Buf::of_client)): no byte of
+//! them passes the driver's. So nothing is copied, and no checksum can be compared.
+//!
+//! | the range is | goes straight |
+//! |---|---|
+//! | cached whole, none of it as zeroes, and `verify = background` | from the cache |
+//! | not cached, in a volume whose mode reads past the cache | from the origin |
+//! | read in sequence by a client with one request at a time | no: it is read ahead |
+//! | anything else | no |
+//!
+//! Whatever goes wrong on the way changes nothing: the driver asks again, with memory of its own.
+//! That read compares checksums, and has all the ways that a read has.
+
+use crate::format::{BlockKey, Slot};
+use crate::interface::{Ack, DeviceError, Failure, Memory, Nanos, Request, VolumeSlot};
+use crate::parts::Engine;
+use crate::planted::{self, Bug};
+use crate::settings::Verify;
+use crate::store::op::HitRead;
+
+impl Engine {
+    /// Whether reads of a volume may go straight into clients' memory at all, as its mode and the
+    /// settings are.
+    #[must_use]
+    pub fn may_read_straight(&self, volume: VolumeSlot) -> bool {
+        let volume = self.store.find_volume(volume);
+        volume.is_some_and(|volume| {
+            let mode = volume.config.mode;
+            self.goes_unverified() || !mode.caches_reads() || self.store.failed_cache()
+        })
+    }
+
+    fn goes_unverified(&self) -> bool {
+        self.store.settings.verify == Verify::Background || planted::is(Bug::StraightUnverified)
+    }
+
+    /// Whether consecutive bytes go straight: from these slots, or from the origin.
+    pub(super) fn goes_straight(
+        &self,
+        found: Option<Slot>,
+        is_whole: bool,
+        passthrough: bool,
+    ) -> bool {
+        let Some(slot) = found else {
+            return passthrough;
+        };
+        let flags = self.store.index.flags(slot);
+        is_whole && flags.live() && !flags.zero() && self.goes_unverified()
+    }
+
+    /// Whether a read of several blocks continues one that somebody has alone in progress: the blocks
+    /// after it are read ahead, which needs copies.
+    pub(super) fn is_read_ahead(&self, request: &Request, first: BlockKey) -> bool {
+        let is_alone = self.requests.is_empty() && self.jobs.hits_alone == 0;
+        is_alone
+            && self.ahead.next == Some(first)
+            && self
+                .store
+                .attached(request.volume)
+                .config
+                .mode
+                .caches_reads()
+    }
+
+    #[cold]
+    pub(crate) fn refuse_straight(&mut self, request: &Request) {
+        self.acks.push_back(Ack {
+            id: request.id,
+            result: Err(Failure::NotStraight),
+            bypassed: false,
+        });
+    }
+
+    /// Blocks have come from the cache, or not.
+    #[inline(never)]
+    pub(super) fn straight_hit_done(
+        &mut self,
+        now: Nanos,
+        read: HitRead,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        if result.is_err() {
+            self.store.stats.cache_read_errors += 1;
+            return self.finish_part(now, read.request, Err(Failure::NotStraight));
+        }
+        self.deliver_hit(now, read, memory);
+    }
+}
