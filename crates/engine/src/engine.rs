@@ -16,6 +16,7 @@ use crate::parts::{Engine, Looks};
 use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::recovery::Recovered;
+use crate::scrub::Scrub;
 use crate::settings::Settings;
 use crate::shm_journal::{self, ShmIdentity};
 use crate::slab::Slab;
@@ -63,6 +64,7 @@ impl Engine {
             origin: Origin::new(block_bytes, memory),
             spare_buffered: Spare::default(),
             stalled_reads: Vec::new(),
+            scrub: Scrub::default(),
             looks: Looks::default(),
             acks: VecDeque::new(),
         };
@@ -227,6 +229,7 @@ impl Engine {
                 self.promote_one_written(now, promotion, (run, checksum), result, memory)
             }
             Op::VictimRead(read) => self.victim_read_done(now, *read, result, memory),
+            Op::Scrub { slot, buf } => self.scrub_read_done((slot, buf), result, memory),
             Op::ReadAhead(piece) => self.read_ahead_done(now, piece, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {
@@ -327,6 +330,7 @@ impl Engine {
             self.store.advance_durability(now, memory);
         }
         self.store.advance_origins(now);
+        self.advance_scrub(now, memory);
         // Jobs that go on only now were seen by nothing above.
         let all_seen = self.jobs.runnable.is_empty();
         self.run(now, memory);
@@ -401,6 +405,7 @@ impl Engine {
             self.origin.throttle.deadline(),
             self.origin.writeback_deadline(&self.store),
             self.ahead.deadline(),
+            self.scrub_deadline(),
             self.space
                 .shrink
                 .deadline()

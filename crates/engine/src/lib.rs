@@ -27,6 +27,7 @@ mod recovery;
 mod requests;
 #[cfg(test)]
 mod rig;
+mod scrub;
 mod settings;
 pub mod shm_journal;
 mod slab;

@@ -10,6 +10,7 @@ use crate::jobs::Jobs;
 use crate::origin::Origin;
 use crate::policy::Policy;
 use crate::requests::RequestState;
+use crate::scrub::Scrub;
 use crate::shm_journal::ShmIdentity;
 use crate::slab::Slab;
 use crate::space::Space;
@@ -34,6 +35,7 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     pub(crate) spare_buffered: Spare,
     pub(crate) stalled_reads: Vec<HitRead>,
+    pub(crate) scrub: Scrub,
     pub(crate) looks: Looks,
     pub(crate) acks: VecDeque<Ack>,
 }

@@ -13,6 +13,7 @@ pub(crate) mod read_again;
 pub(crate) mod read_ahead;
 pub(crate) mod read_one;
 mod read_straight;
+mod scrub;
 mod turns;
 pub(crate) mod victim;
 pub(crate) mod write;

@@ -204,6 +204,9 @@ pub struct Settings {
     pub polling_percent: u8,
     /// When checksums are compared.
     pub verify: Verify,
+    /// The time in which the scrub reads all that is stored, with [`Verify::Background`];
+    /// [`Nanos::NEVER`] for no scrub.
+    pub scrub_period: Nanos,
     /// When dirty data is written back.
     pub writeback_policy: WritebackPolicy,
     /// Write-back begins above this share of the shard, in percent; its target, where the policy
@@ -256,6 +259,7 @@ impl Default for Settings {
             memory_buffer_bytes: 64 << 20,
             polling_percent: 25,
             verify: Verify::Always,
+            scrub_period: Nanos(7 * 24 * 3600 * Nanos::SECOND.0),
             writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
             dirty_high_percent: 85,

@@ -150,6 +150,10 @@ pub struct Stats {
     pub checksum_errors: u64,
     /// Blocks that one of two devices gave wrong or not at all, and that were written there again.
     pub mended_blocks: u64,
+    /// Blocks that the scrub read, and found as they should be.
+    pub scrubbed_blocks: u64,
+    /// Passes of the scrub through all segments.
+    pub scrub_passes: u64,
     pub unreadable_dirty_blocks: u64,
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,

@@ -180,6 +180,19 @@ fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 /// There devices do not lie: who does not look finds nothing.
 fn straight(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     config.straight = rng.percent(90);
+    let of_steps = steps.iter_mut().filter_map(|step| match step {
+        Step::Set(settings) => Some(settings),
+        _ => None,
+    });
+    for settings in std::iter::once(&mut config.settings).chain(of_steps) {
+        settings.laboratory.scrub = rng.percent(70);
+        settings.scrub_period = rng.pick(&[
+            Nanos::NEVER,
+            Nanos(300_000_000),
+            Nanos::SECOND,
+            Nanos(10 * Nanos::SECOND.0),
+        ]);
+    }
     let background_percent = rng.pick(&[0, 50, 90, 100]);
     if background_percent == 0 {
         return;
@@ -619,6 +632,7 @@ fn settings(rng: &mut Rng) -> Settings {
         memory_buffer_bytes: 64 << 20,
         polling_percent: 0,
         verify: Verify::Always,
+        scrub_period: Nanos::NEVER,
         writeback_policy: WritebackPolicy::Threshold,
         dirty_low_percent: low,
         dirty_high_percent: high,

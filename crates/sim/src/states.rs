@@ -24,6 +24,8 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     );
     counts.add("checksum errors", stats.checksum_errors);
     counts.add("blocks mended", stats.mended_blocks);
+    counts.add("blocks scrubbed", stats.scrubbed_blocks);
+    counts.add("passes of the scrub", stats.scrub_passes);
     counts.add("throttled requests", stats.throttled_requests);
     counts.add("promotions overtaken", stats.promotions_overtaken);
     counts.add("victim reads", stats.victim_reads);

@@ -28,6 +28,8 @@ verify() { forebay set verify $1 --control /run/forebay.control > /tmp/said 2>&1
 case $SYSTEM in
 forebay*)
     verify background
+    # The daemon looks at what may go straight once a second.
+    sleep 2
     each read-hit-background 128 64 8000 1500
     verify always
     ;;
@@ -43,5 +45,6 @@ forebay*) bypass() { forebay drain volume --control /run/forebay.control > /tmp/
 *) exit 0 ;;
 esac
 bypass
+sleep 2
 each read-bypass 384 256 8000 1500
 each write-bypass 384 256 8000 1500 --write

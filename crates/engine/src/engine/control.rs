@@ -207,6 +207,8 @@ impl Engine {
         }
         self.store.set_settings(settings);
         self.renew_admission();
+        // Its time was reckoned with the period before.
+        self.scrub.due = None;
         Ok(())
     }
 

@@ -40,6 +40,12 @@ impl Unreadable {
         }
     }
 
+    /// Whether a read of any block failed that is still there.
+    #[inline(always)]
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.tries.is_empty()
+    }
+
     /// The number of reads of a block that failed, from this slot.
     pub(crate) fn tries(&self, key: BlockKey, slot: Slot) -> u8 {
         match self.tries.get(&key) {

@@ -5,6 +5,7 @@ use crate::ids::RequestIndex;
 use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
 use crate::parts::Engine;
 use crate::requests::RequestState;
+use crate::scrub;
 
 impl Engine {
     /// Registers a request with one part outstanding, which keeps it from ending while it is
@@ -54,6 +55,9 @@ impl Engine {
         }
         let state = self.requests.remove(request).expect("in progress");
         let result = state.failure.map_or(Ok(()), Err);
+        if state.request.id == scrub::REQUEST {
+            return self.suspect_was_read(&state.request, result);
+        }
         if let Some(part) = MemoryBuffer::part_of(state.request.id) {
             return self.buffer_request_ended(part, result);
         }

@@ -9,7 +9,7 @@ use crate::interface::{
 };
 use crate::parts::Engine;
 use crate::policy::admission::Missed;
-use crate::settings::Verify;
+use crate::scrub;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
 /// Repeats of a bad read of the cache device before the slot counts as damaged: a misdirected read
@@ -386,7 +386,9 @@ impl Engine {
             return self.straight_hit_done(now, read, result, memory);
         }
         // A repeat is of a read that failed, whose block is mended with what another place has.
-        let is_trusted = self.store.settings.verify == Verify::Background && read.attempts == 0;
+        let is_trusted = self.goes_unverified()
+            && read.attempts == 0
+            && self.request(read.request).id != scrub::REQUEST;
         if is_trusted && result.is_ok() {
             return self.deliver_hit(now, read, memory);
         }

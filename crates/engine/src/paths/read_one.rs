@@ -6,7 +6,6 @@ use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Ack, Device, DeviceError, Memory, Nanos, Request, RequestKind, one_buf};
 use crate::parts::Engine;
-use crate::settings::Verify;
 use crate::store::op::{HitRead, Op, WholeHit};
 
 impl Engine {
@@ -57,7 +56,7 @@ impl Engine {
     ) {
         self.jobs.hits_alone -= 1;
         let is_sound = || {
-            self.store.settings.verify == Verify::Background
+            self.goes_unverified()
                 || hit.dest.is_of_client()
                 || crc32c(memory.bytes(hit.dest)) == self.store.index.checksum(hit.slot)
         };

@@ -15,6 +15,8 @@ pub struct Laboratory {
     pub eager: bool,
     /// Origins that may answer hits answer each of several clean blocks, sooner or not.
     pub each_hit_from_origin: bool,
+    /// The scrub goes on although hits are compared with their checksums.
+    pub scrub: bool,
     /// The number of misses that another variant has to save before `adaptive` takes it.
     pub margin_misses: u32,
 }
@@ -27,6 +29,7 @@ impl Default for Laboratory {
             steady: true,
             eager: true,
             each_hit_from_origin: false,
+            scrub: false,
             margin_misses: 16,
         }
     }

@@ -33,6 +33,11 @@ pub(crate) enum Op {
     /// Boxed as above; it is rare.
     VictimRead(Box<VictimRead>),
     ReadAhead(AheadId),
+    /// From this slot on.
+    Scrub {
+        slot: Slot,
+        buf: Buf,
+    },
     PromoteRead(JobId),
     FillFromCache {
         job: JobId,

@@ -100,6 +100,10 @@ counters! {
         retained_blocks = retained_blocks;
     written_back_bytes, Blocks, "Dirty data written to the origins.":
         written_back_blocks = written_back_blocks;
+    scrubbed_bytes, Blocks, "Cached data that was read and compared in the background.":
+        scrubbed_blocks = scrubbed_blocks;
+    scrub_passes, Count, "Times that all cached data was read and compared in the background, by each shard.":
+        scrub_passes = scrub_passes;
     reclaimed_segments, Count, "Segments of the log that were emptied.":
         reclaimed_segments = reclaimed_segments;
     renewed_segments, Count, "Segments of the log that were moved to its head.":
