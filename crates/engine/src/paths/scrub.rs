@@ -14,7 +14,8 @@
 use crate::checksum::crc32c;
 use crate::format::Slot;
 use crate::interface::{
-    Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind, one_buf,
+    Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind, VolumeSlot,
+    one_buf,
 };
 use crate::parts::Engine;
 use crate::scrub::{Again, MOST_LOOKED_AT, REQUEST, SPAN};
@@ -49,8 +50,8 @@ impl Engine {
         if self.scrub.is_reading || self.scrub.again != Again::None {
             return;
         }
-        if !self.scrub.suspects.is_empty() {
-            return self.read_suspect(now, memory);
+        if let Some(suspect) = self.next_suspect() {
+            return self.read_suspect(now, suspect, memory);
         }
         let next = now.after(self.scrub_interval());
         match self.scrub.due {
@@ -158,24 +159,37 @@ impl Engine {
         self.scrub.is_reading = false;
     }
 
-    /// Reads a block again, if it is still there, with all the ways that a read has.
-    fn read_suspect(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        let Some(&slot) = self.scrub.suspects.front() else {
-            return;
-        };
-        let per_segment = self.store.log.per_segment();
-        let id = per_segment.segment_of(slot);
-        let key = self.store.index.key(slot);
+    /// The volume of the block in a slot, if it is still there and its origin is too.
+    fn volume_of_suspect(&self, slot: Slot) -> Option<VolumeSlot> {
+        let id = self.store.log.per_segment().segment_of(slot);
         let is_sealed = self.store.log.segments[id.0 as usize].state == SegmentState::Sealed;
-        let volume = self
-            .store
-            .volume_of(key)
-            .filter(|_| is_sealed && self.is_stored(slot));
-        let Some(volume) = volume.filter(|volume| !self.store.attached(*volume).away) else {
+        if !is_sealed || !self.is_stored(slot) {
+            return None;
+        }
+        let volume = self.store.volume_of(self.store.index.key(slot))?;
+        (!self.store.attached(volume).away).then_some(volume)
+    }
+
+    /// The first suspect that is still to be read again.
+    fn next_suspect(&mut self) -> Option<(Slot, VolumeSlot)> {
+        while let Some(&slot) = self.scrub.suspects.front() {
+            if let Some(volume) = self.volume_of_suspect(slot) {
+                return Some((slot, volume));
+            }
             self.scrub.suspects.pop_front();
-            self.store.stir();
-            return;
-        };
+        }
+        None
+    }
+
+    /// Reads a block again, with all the ways that a read has.
+    fn read_suspect(
+        &mut self,
+        now: Nanos,
+        (slot, volume): (Slot, VolumeSlot),
+        memory: &mut dyn Memory,
+    ) {
+        let id = self.store.log.per_segment().segment_of(slot);
+        let key = self.store.index.key(slot);
         let block_bytes = self.store.block_bytes();
         let Some(buf) = memory.alloc(block_bytes) else {
             self.scrub.due = Some(now.after(self.scrub_interval()));
