@@ -122,6 +122,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "straight",
+        summary: "verified load on what is not copied (Linux 6.16 or newer), with kills: for --kernel 7.3",
+        script: include_str!("../guest/experiments/straight.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        limit_seconds: 900,
+        ..USUAL
+    },
+    Experiment {
         name: "two-ssds",
         summary: "dirty data on two SSDs, pulled in turns 100 times under verified load on ext4 and xfs, and power cuts meanwhile",
         script: include_str!("../guest/experiments/two-ssds.sh"),

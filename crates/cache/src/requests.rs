@@ -70,7 +70,14 @@ impl<T> Host<T> {
         engine.is_some_and(|engine| engine.may_read_straight(volume))
     }
 
-    /// Whether a range is for one shard, which is here: then a read of it may bring a client's memory.
+    /// Likewise for writes.
+    pub fn may_write_straight(&self, volume: VolumeSlot) -> bool {
+        let shard = self.own.first();
+        let engine = shard.and_then(|shard| self.engine(*shard));
+        engine.is_some_and(|engine| engine.may_write_straight(volume))
+    }
+
+    /// Whether a range is for one shard, which is here: then a request for it may bring a client's memory.
     /// What turns out to need copies is answered with [`Failure::NotStraight`].
     pub fn is_for_one_shard_here(
         &self,

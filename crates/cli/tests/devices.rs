@@ -344,6 +344,8 @@ fn a_missing_device_that_may_have_dirty_data_alone_is_waited_for_until_it_is_giv
     let undamaged = ["can do without", "--without-missing"];
     let repair = ["repair", "cache", "--accept-damage"];
     forebay_says(&scratch, &repair, REFUSED, &undamaged);
+    let said = support::text(&support::forebay(&scratch, &repair));
+    assert!(!said.contains("was given"), "nobody decided that: {said}");
 
     has_dirty_data_alone(&scratch, ["cache", "second"]);
     let words = [

@@ -1,5 +1,4 @@
-//! What rots on the cache device while nobody compares hits is found by the scrub, and reaches no
-//! origin.
+//! Rot on the cache device, while nobody compares hits, is found by the scrub and reaches no origin.
 
 mod support;
 

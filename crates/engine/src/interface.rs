@@ -56,8 +56,9 @@ impl Buf {
 
     /// Memory of a client's, that the driver's devices can read into and nobody here can look at:
     /// the pages behind a block device's request. The driver numbers such pieces, each of up to
-    /// [`MAX_REQUEST_BYTES`]. Only a read may bring one, of which [`crate::Engine::reads_straight`]
-    /// is true.
+    /// [`MAX_REQUEST_BYTES`]. Reads may bring one, and writes without FUA. What does not go straight
+    /// is answered with [`Failure::NotStraight`]; [`crate::Engine::may_read_straight`] and
+    /// [`crate::Engine::may_write_straight`] say whether to try.
     ///
     /// # Panics
     /// If the number is not below 2^20, or the buffer longer than a request.
@@ -65,7 +66,7 @@ impl Buf {
     pub const fn of_client(number: u32, len_bytes: u32) -> Buf {
         assert!(number < 1 << 20 && len_bytes <= MAX_REQUEST_BYTES);
         Buf {
-            start_sector: Buf::CLIENTS | number * Buf::SECTORS_OF_CLIENT,
+            start_sector: Buf::CLIENTS + number * Buf::SECTORS_OF_CLIENT,
             len_bytes,
         }
     }
@@ -263,7 +264,8 @@ pub enum Failure {
     #[error("the volume is not attached")]
     Detached,
     /// Not for clients: a read into a client's own memory ([`Buf::of_client`]) did not bring what
-    /// was asked for. Nothing was changed by it; the driver asks again with memory of its own.
+    /// was asked for, or a write from there may have landed or not. The driver asks again with
+    /// memory of its own.
     #[error("the data has to be copied")]
     NotStraight,
 }

@@ -1,4 +1,4 @@
-//! How far the scrub is: the reading of all that is stored, to compare it with its checksums
+//! State of the scrub: the reading of all that is stored, to compare it with its checksums
 //! (`paths::scrub`).
 
 use std::collections::VecDeque;

@@ -150,6 +150,8 @@ pub struct Stats {
     pub checksum_errors: u64,
     /// Blocks that one of two devices gave wrong or not at all, and that were written there again.
     pub mended_blocks: u64,
+    /// Requests whose data went between devices and clients' memory without a copy.
+    pub straight_requests: u64,
     /// Blocks that the scrub read, and found as they should be.
     pub scrubbed_blocks: u64,
     /// Passes of the scrub through all segments.

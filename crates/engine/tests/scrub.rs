@@ -1,4 +1,4 @@
-//! What rots while nobody compares hits is found by the scrub.
+//! Rot, while nobody compares hits, is found by the scrub (I23).
 
 mod common;
 

@@ -420,12 +420,18 @@ fn open_file(
     } else {
         0
     };
-    let open = |flags| {
+    let open_as = |flags| {
         OpenOptions::new()
             .read(true)
             .write(!how.read_only)
             .custom_flags(flags | exclusive | libc::O_CLOEXEC)
             .open(path)
+    };
+    // Each read would look whether the time of the last one is to be noted. Who does not own the file
+    // may not do without.
+    let open = |flags| match open_as(flags | libc::O_NOATIME) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => open_as(flags),
+        opened => opened,
     };
     let busy = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY);
     let opened = match retry_for(IN_USE_TIMEOUT, || open(libc::O_DIRECT), busy) {

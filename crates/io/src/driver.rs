@@ -241,8 +241,11 @@ impl Driver {
             return refuse(Ok(()));
         }
         let is_straight = bufs.iter().any(|buf| buf.is_of_client());
-        if is_straight && (attached.target.is_none() || attached.device.is_in_memory()) {
-            // No ring's operation carries it out.
+        let is_recorded = task == Task::Write && attached.device.recorder().is_some();
+        if is_straight
+            && (attached.target.is_none() || attached.device.is_in_memory() || is_recorded)
+        {
+            // No ring's operation carries it out, or somebody wants to see the data.
             return refuse(Err(DeviceError::Unsupported));
         }
         if task == Task::Discard && attached.discard_way == DiscardWay::None {

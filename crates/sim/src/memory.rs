@@ -83,7 +83,7 @@ impl SimMemory {
         Buf::of_client(number, len_bytes)
     }
 
-    /// What a device reads into, or has read into.
+    /// Memory that a device reads into, or has read into.
     ///
     /// # Panics
     /// If a client's memory is not one that was given out.
@@ -93,6 +93,19 @@ impl SimMemory {
         };
         let client = self.clients.get_mut(&number).expect("given out");
         &mut client[at_bytes as usize..][..buf.len_bytes as usize]
+    }
+
+    /// As [`SimMemory::landing`], to look at.
+    ///
+    /// # Panics
+    /// If a client's memory is not one that was given out.
+    #[must_use]
+    pub fn landed(&self, buf: Buf) -> &[u8] {
+        let Some((number, at_bytes)) = buf.in_client() else {
+            return self.bytes(buf);
+        };
+        let client = self.clients.get(&number).expect("given out");
+        &client[at_bytes as usize..][..buf.len_bytes as usize]
     }
 
     /// Gives back what [`SimMemory::take`] or [`SimMemory::take_of_client`] gave.

@@ -90,7 +90,7 @@ fn misses_some(paths: &[PathBuf], direct: forebay_io::DirectIo) -> Result<bool> 
 /// Devices are missing. Refuses to go on without them if nothing says that their data may be given up,
 /// or if that is not needed.
 fn check_missing(args: &RepairArgs, surroundings: &Surroundings) -> Result<()> {
-    match attach::open_present(&args.cache, None, surroundings, Decision::NothingWentOn) {
+    match attach::open_present(&args.cache, None, surroundings, Decision::AskedWhether) {
         Ok(_) => refuse!(
             "the cache can do without the device that is missing: start it with `forebay serve --without-missing`"
         ),

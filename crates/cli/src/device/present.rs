@@ -88,6 +88,8 @@ pub(crate) enum Decision {
     None,
     /// The cache did not go on without those that are there.
     NothingWentOn,
+    /// As before; nobody decided it, and nothing is started: whether it could be is asked.
+    AskedWhether,
     /// Dirty data that is on missing devices alone is given up.
     DataIsLost,
 }
@@ -282,6 +284,9 @@ impl Lack<'_> {
                  start it once with --without-missing"
                 ),
             ));
+        }
+        if self.decision == Decision::AskedWhether {
+            return Ok(());
         }
         let whose = if self.vouched {
             "the state directory vouches for the others"

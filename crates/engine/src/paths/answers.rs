@@ -61,6 +61,8 @@ impl Engine {
         if let Some(part) = MemoryBuffer::part_of(state.request.id) {
             return self.buffer_request_ended(part, result);
         }
+        let is_straight = state.request.buf.is_of_client() && result.is_ok();
+        self.store.stats.straight_requests += u64::from(is_straight);
         self.acks.push_back(Ack {
             id: state.request.id,
             result,

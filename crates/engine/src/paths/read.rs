@@ -79,6 +79,9 @@ impl ReadRun {
 
 impl Engine {
     pub(crate) fn read(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        if request.buf.is_of_client() && !self.is_worth_a_try(&request) {
+            return self.refuse_straight(&request);
+        }
         self.store.stats.read_requests += 1;
         let sequential = self.reads_in_sequence(&request);
         let block_bytes = self.store.block_bytes();
@@ -86,9 +89,6 @@ impl Engine {
         let skip_bytes = request.offset_bytes as usize & (block_bytes - 1);
         let passthrough = self.bypasses_reads(request.volume);
         if skip_bytes + request.len_bytes as usize > block_bytes {
-            if request.buf.is_of_client() && self.is_read_ahead(&request, first) {
-                return self.refuse_straight(&request);
-            }
             let index = self.begin_request(now, request);
             let reading = Reading {
                 index,
@@ -100,11 +100,6 @@ impl Engine {
             return self.finish_part(now, index, Ok(()));
         }
         let found = self.servable_slot(first, passthrough, || !sequential);
-        let is_whole = request.len_bytes as usize == block_bytes;
-        if request.buf.is_of_client() && !self.goes_straight(found, is_whole, passthrough) {
-            self.store.stats.read_requests -= 1;
-            return self.refuse_straight(&request);
-        }
         let is_hit = found.is_some_and(|slot| self.store.index.flags(slot).live());
         if is_hit && found.is_some_and(|slot| self.read_whole(now, &request, first, slot)) {
             return;

@@ -89,6 +89,9 @@ impl Engine {
         // I25: a write that the memory buffer had from an earlier life has nowhere else to go.
         let bypass =
             bypass.filter(|_| !self.store.has_away() || !self.store.volume(request.volume).away);
+        if request.buf.is_of_client() && writes != Writes::Origin {
+            return self.refuse_straight(&request);
+        }
         if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
             return;
         }
@@ -262,6 +265,11 @@ impl Engine {
                 .stats
                 .bypasses
                 .count(reason, bypassing_blocks, what);
+        }
+        if request.buf.is_of_client() && !logged.is_empty() {
+            // What is logged is compared with its checksum later, and has to be seen for that.
+            self.write_job(job).failure = Some(Failure::NotStraight);
+            return;
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
@@ -591,6 +599,10 @@ impl Engine {
             let next = self.store.locks.unlock(key, Owner::Job(job));
             self.jobs.runnable.extend(next.map(Turn::Job));
         }
-        self.finish_part(now, state.index, state.failure.map_or(Ok(()), Err));
+        let failure = match state.failure {
+            Some(Failure::Io) if state.request.buf.is_of_client() => Some(Failure::NotStraight),
+            failure => failure,
+        };
+        self.finish_part(now, state.index, failure.map_or(Ok(()), Err));
     }
 }

@@ -30,7 +30,15 @@ impl Ram {
 }
 
 impl Ram {
-    /// What a device reads into.
+    /// Memory that a device writes from.
+    fn leaving(&self, buf: Buf) -> &[u8] {
+        match buf.in_client() {
+            None => &self.bytes[buf.bytes()],
+            Some((_, at)) => &self.client[at as usize..][..buf.len_bytes as usize],
+        }
+    }
+
+    /// Memory that a device reads into.
     fn landing(&mut self, buf: Buf) -> &mut [u8] {
         match buf.in_client() {
             None => &mut self.bytes[buf.bytes()],
@@ -297,7 +305,7 @@ impl<C: Storage> Rig<C> {
             Operation::Write { offset_bytes, bufs } => {
                 let mut offset_bytes = *offset_bytes;
                 bufs.iter().try_for_each(|buf| {
-                    let result = disk.write(offset_bytes, self.ram.bytes(*buf));
+                    let result = disk.write(offset_bytes, self.ram.leaving(*buf));
                     offset_bytes += u64::from(buf.len_bytes);
                     result
                 })
@@ -358,6 +366,15 @@ impl<C: Storage> Rig<C> {
         let buf = Buf::of_client(0, len_bytes);
         let id = self.start(RequestKind::Read, offset_bytes, len_bytes, buf);
         self.finish(id).map(|()| self.ram.client.clone())
+    }
+
+    /// Writes from the client's own memory; an error says that copies are needed.
+    pub fn write_straight(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), Failure> {
+        self.ram.client = data.to_vec();
+        let buf = Buf::of_client(0, data.len() as u32);
+        let kind = RequestKind::Write { fua: false };
+        let id = self.start(kind, offset_bytes, data.len() as u32, buf);
+        self.finish(id)
     }
 
     pub fn write(&mut self, offset_bytes: u64, data: &[u8], fua: bool) {

@@ -22,7 +22,7 @@ pub(super) fn transfer(ring: &Uring, target: FileTarget, work: &mut Work) -> squ
     if let [buf] = work.bufs.as_slice()
         && let Some((number, at_bytes)) = buf.in_client()
     {
-        return read_straight(target, work, number as u16, at_bytes);
+        return transfer_straight(target, work, number as u16, at_bytes);
     }
     gather(ring, work);
     let offset_bytes = work.offset_bytes + work.done_bytes;
@@ -50,14 +50,17 @@ pub(super) fn transfer(ring: &Uring, target: FileTarget, work: &mut Work) -> squ
     })
 }
 
-/// The part of a read into a client's memory that is still to do. The kernel counts addresses from
-/// where that memory begins.
-fn read_straight(target: FileTarget, work: &Work, number: u16, at_bytes: u32) -> squeue::Entry {
+/// The part of a transfer to or from a client's memory that is still to do. The kernel counts
+/// addresses from where that memory begins.
+fn transfer_straight(target: FileTarget, work: &Work, number: u16, at_bytes: u32) -> squeue::Entry {
     let left_bytes = (work.len_bytes - work.done_bytes) as u32;
     let at = std::ptr::without_provenance_mut(at_bytes as usize + work.done_bytes as usize);
-    with_target!(target, file => opcode::ReadFixed::new(file, at, left_bytes, number)
-        .offset(work.offset_bytes + work.done_bytes)
-        .build())
+    let offset_bytes = work.offset_bytes + work.done_bytes;
+    with_target!(target, file => if work.task == Task::Write {
+        opcode::WriteFixed::new(file, at, left_bytes, number).offset(offset_bytes).build()
+    } else {
+        opcode::ReadFixed::new(file, at, left_bytes, number).offset(offset_bytes).build()
+    })
 }
 
 /// Carries out the part of a read or write that is still to do, and returns what a completion

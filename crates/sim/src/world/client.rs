@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use forebay_cache::{ClientRequest, Joined};
 use forebay_engine::{
-    BlockKey, Buf, Device as DeviceName, Failure, MAX_REQUEST_BYTES, Memory, RequestKind,
-    VolumeSlot,
+    BlockKey, Buf, Device as DeviceName, Failure, MAX_REQUEST_BYTES, RequestKind, VolumeSlot,
 };
 
 use super::touched::Block;
@@ -117,7 +116,8 @@ impl World<'_> {
             range.sector * 512,
             (range.count * 512) as u32,
         );
-        if let Some(buf) = self.memory_of_reader(host, range, kind) {
+        if let Some(buf) = self.memory_of_client(host, range, kind) {
+            self.fill_for(kind, range, buf);
             return vec![(range, buf)];
         }
         let pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES);
@@ -130,36 +130,48 @@ impl World<'_> {
                 ..range
             };
             let buf = self.memory.take(len_bytes as usize);
-            if let Kind::Write {
-                effect: Effect::Store(value),
-                ..
-            } = kind
-            {
-                let bytes = self.memory.bytes_mut(buf);
-                payload::fill(bytes, range.volume, piece.sector, value);
-            }
+            self.fill_for(kind, piece, buf);
             bufs.push((piece, buf));
         }
         bufs
     }
 
-    /// The reader's own memory, if what it asks for goes straight there; now and then if it does not,
-    /// as where something happens in between.
-    fn memory_of_reader(&mut self, host: usize, range: Range, kind: Kind) -> Option<Buf> {
-        if !self.plan.config.straight || !matches!(kind, Kind::Read { .. }) {
+    /// Puts the data of a write into a buffer.
+    fn fill_for(&mut self, kind: Kind, piece: Range, buf: Buf) {
+        if let Kind::Write {
+            effect: Effect::Store(value),
+            ..
+        } = kind
+        {
+            let bytes = self.memory.landing(buf);
+            payload::fill(bytes, piece.volume, piece.sector, value);
+        }
+    }
+
+    /// The client's own memory, if its data goes straight; now and then if it does not, as where
+    /// something happens in between.
+    fn memory_of_client(&mut self, host: usize, range: Range, kind: Kind) -> Option<Buf> {
+        let is_read = matches!(kind, Kind::Read { .. });
+        if !self.plan.config.straight || matches!(kind, Kind::Write { fua: true, .. }) {
             return None;
         }
         let (volume, offset) = (VolumeSlot(range.volume), range.sector * 512);
         let len = (range.count * 512) as u32;
         let mut pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES)?;
         let is_one = pieces.next().is_some() && pieces.next().is_none();
-        let may = self.hosts[host].may_read_straight(volume) || self.rng.percent(10);
+        let may = match is_read {
+            true => self.hosts[host].may_read_straight(volume),
+            false => self.hosts[host].may_write_straight(volume),
+        };
+        let may = may || self.rng.percent(10);
         (is_one && may).then(|| self.memory.take_of_client(len))
     }
 
-    /// A read did not go straight: it is asked for again, with memory of the driver's.
+    /// A request did not go straight: it is made again, with memory of the driver's.
     fn ask_again(&mut self, mut pending: Pending) {
-        self.outcome.counts.add("reads that did not go straight", 1);
+        self.outcome
+            .counts
+            .add("requests that did not go straight", 1);
         for (_, buf) in pending.bufs.drain(..) {
             self.memory.give(buf);
         }
@@ -174,6 +186,7 @@ impl World<'_> {
                 ..range
             };
             let buf = self.memory.take(len_bytes as usize);
+            self.fill_for(pending.kind, piece, buf);
             pending.bufs.push((piece, buf));
         }
         let bufs: Vec<Buf> = pending.bufs.iter().map(|(_, buf)| *buf).collect();
@@ -218,6 +231,13 @@ impl World<'_> {
             return Ok(());
         }
         let ok = result.is_ok();
+        if pending.bufs.iter().any(|(_, buf)| buf.is_of_client()) {
+            let what = match pending.kind {
+                Kind::Read { .. } => "reads that went straight",
+                _ => "writes that went straight",
+            };
+            self.counts().add(what, 1);
+        }
         if let Some(command) = pending.command {
             self.flush_answered(command, ok);
         }
@@ -231,9 +251,6 @@ impl World<'_> {
         match pending.kind {
             Kind::Read { prefetch } => {
                 if ok && !prefetch {
-                    let is_straight = pending.bufs.iter().any(|(_, buf)| buf.is_of_client());
-                    self.counts()
-                        .add("reads that went straight", u64::from(is_straight));
                     self.check_read(&pending)?;
                 }
             }
@@ -288,8 +305,7 @@ impl World<'_> {
             count,
         } = piece;
         for i in 0..count {
-            let bytes = &self.memory.landing(buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
-            let bytes = &bytes.to_vec();
+            let bytes = &self.memory.landed(buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
             let place = format!(
                 "volume {volume} sector {} (block {})",
                 sector + i,

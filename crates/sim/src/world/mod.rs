@@ -33,8 +33,8 @@ use std::sync::Arc;
 use forebay_cache::{ControlFlush, Host, Loss, LossReports, Order, Reports, Shared};
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{
-    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
-    Operation, VolumeSlot,
+    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Mode, Nanos, OpId, Operation,
+    VolumeSlot,
 };
 
 use crate::device::{Device, Fate, How, Tally};
@@ -571,7 +571,7 @@ impl<'a> World<'a> {
     fn gather(&self, bufs: &[Buf]) -> Vec<u8> {
         let mut data = Vec::with_capacity(bufs.iter().map(|buf| buf.len_bytes as usize).sum());
         for buf in bufs {
-            data.extend_from_slice(self.memory.bytes(*buf));
+            data.extend_from_slice(self.memory.landed(*buf));
         }
         data
     }

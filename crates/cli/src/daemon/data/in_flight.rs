@@ -240,12 +240,11 @@ impl Worker {
                     RequestKind::Read | RequestKind::Write { .. } => len_bytes,
                     _ => 0,
                 });
-                if kind == RequestKind::Read && result.is_ok() {
-                    if is_straight(&in_flight.parts) {
-                        self.went_straight(place);
-                    } else if !self.copy_out(place, tag, &in_flight.parts) {
-                        result = Err(Failure::Io);
-                    }
+                let is_read = kind == RequestKind::Read && result.is_ok();
+                if is_straight(&in_flight.parts) {
+                    self.went_straight(place);
+                } else if is_read && !self.copy_out(place, tag, &in_flight.parts) {
+                    result = Err(Failure::Io);
                 }
                 self.free_parts(&in_flight.parts);
                 self.answer(place, tag, result);

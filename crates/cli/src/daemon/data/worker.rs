@@ -622,7 +622,7 @@ impl Worker {
         }
         self.housekept = self.now;
         self.end_slow_clients();
-        self.look_for_straight_reads();
+        self.look_for_straight_ways();
         let times: Vec<_> = self.engines().map(|engine| engine.cache_times()).collect();
         self.adaptive_polling.heed(&times);
         if self.index == 0 {

@@ -69,6 +69,8 @@ counters! {
         write_requests = write_requests { kind: "write" },
         flush_requests = flush_requests { kind: "flush" },
         discard_requests = discard_requests { kind: "discard" };
+    straight_requests, Count, "Requests whose data was not copied on its way.":
+        straight_requests = straight_requests;
     failed_requests, Count, "Requests answered with an error.":
         failed_requests = failed_requests;
     throttled_requests, Count, "Writes that were slowed down for dirty data.":

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Where the driver can (Linux 6.16), it enters the memory of each request in the ring's table of
-//! buffers. Then a read that needs no look at its data goes straight there (`reads_straight`), and
-//! nothing is copied. What does not go straight after all begins once more, with copies.
+//! buffers. Then what needs no look at its data goes straight, and nothing is copied. What does not go straight after all begins once more, with copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,11 +43,12 @@ pub(in crate::daemon) struct Queue {
     live_tags: u32,
     /// The driver enters requests' memory in the ring's table.
     enters: bool,
-    /// Whether reads of the volume may go straight, as its mode and the settings are.
-    goes_straight: bool,
-    /// Reads in a row that did not go straight though they began so.
+    /// Whether reads and writes of the volume may go straight, as its mode and the settings are.
+    reads_straight: bool,
+    writes_straight: bool,
+    /// Requests in a row that did not go straight though they began so.
     failed_straight: u8,
-    /// So many reads go with copies before one is tried straight again.
+    /// So many requests go with copies before one is tried straight again.
     copies_left: u16,
 }
 
@@ -69,18 +69,21 @@ impl Queue {
             device,
             live_tags: 0,
             enters,
-            goes_straight: false,
+            reads_straight: false,
+            writes_straight: false,
             failed_straight: 0,
             copies_left: 0,
         })
     }
 
-    /// The memory of a request, if its read may go straight there.
+    /// The memory of a request, if its data may go straight.
     fn memory_of(&mut self, place: u32, tag: u16, request: &Request) -> Option<Buf> {
-        let may = self.goes_straight
-            && request.kind == RequestKind::Read
-            && request.is_entered
-            && request.len_bytes <= MAX_REQUEST_BYTES;
+        let may = match request.kind {
+            RequestKind::Read => self.reads_straight,
+            RequestKind::Write { fua: false } => self.writes_straight,
+            _ => false,
+        };
+        let may = may && request.is_entered && request.len_bytes <= MAX_REQUEST_BYTES;
         if may && self.copies_left > 0 {
             self.copies_left -= 1;
             return None;
@@ -134,13 +137,15 @@ impl Queues {
 }
 
 impl Worker {
-    /// Looks whether reads of each volume may go straight: seldom, since one that may not any more is
-    /// refused and copied, and one that may is copied for a second more.
-    pub(in crate::daemon) fn look_for_straight_reads(&mut self) {
+    /// Looks whether requests of each volume may go straight: seldom, since one that may not any more
+    /// is refused and copied, and one that may is copied for a second more.
+    pub(in crate::daemon) fn look_for_straight_ways(&mut self) {
         let places: Vec<u32> = self.ublk.queues.ids().collect();
         for place in places {
             if let Some(queue) = self.ublk.queues.get_mut(place) {
-                queue.goes_straight = queue.enters && self.host.may_read_straight(queue.volume);
+                let (volume, enters) = (queue.volume, queue.enters);
+                queue.reads_straight = enters && self.host.may_read_straight(volume);
+                queue.writes_straight = enters && self.host.may_write_straight(volume);
             }
         }
     }
@@ -164,8 +169,9 @@ impl Worker {
         // To enter what is copied anyway takes the kernel 500 instructions. A place past the end of the
         // table costs it nothing: it says with the request that the memory is not entered.
         let client_buffer = queue.enters.then(|| {
+            let goes_straight = queue.reads_straight || queue.writes_straight;
             let number = place_in_table(place, tag);
-            number.filter(|_| queue.goes_straight).unwrap_or(u16::MAX)
+            number.filter(|_| goes_straight).unwrap_or(u16::MAX)
         });
         let command = TagCommand {
             operation,
@@ -250,7 +256,8 @@ impl Worker {
                 }
             }
         }
-        if matches!(request.kind, RequestKind::Write { .. }) && !self.copy_in(place, tag, &parts) {
+        let is_copied = matches!(request.kind, RequestKind::Write { .. }) && straight.is_none();
+        if is_copied && !self.copy_in(place, tag, &parts) {
             self.free_parts(&parts);
             self.answer(place, tag, Err(Failure::Io));
             return true;
@@ -276,7 +283,7 @@ impl Worker {
         true
     }
 
-    /// A read that was to go straight did not: it begins once more, with copies.
+    /// A request that was to go straight did not: it begins once more, with copies.
     pub(in crate::daemon) fn begin_with_copies(&mut self, place: u32, tag: u16) {
         self.ublk.push(place, tag, true);
         let Some(queue) = self.ublk.queues.get_mut(place) else {
@@ -289,7 +296,7 @@ impl Worker {
         }
     }
 
-    /// A read went straight.
+    /// A request went straight.
     pub(in crate::daemon) fn went_straight(&mut self, place: u32) {
         if let Some(queue) = self.ublk.queues.get_mut(place) {
             queue.failed_straight = 0;
@@ -368,7 +375,7 @@ impl Worker {
     }
 }
 
-/// After so many reads in a row that began straight and did not go on so, others go with copies from
+/// After so many requests in a row that began straight and did not go on so, others go with copies from
 /// the beginning: the cache may be cold, or a device may ask for memory that begins where its blocks do.
 const MOST_FAILURES: u8 = 32;
 /// So many others.

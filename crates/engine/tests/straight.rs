@@ -1,4 +1,5 @@
-//! Reads into a client's own memory: what goes straight, and that nothing else is changed by a try.
+//! Reads into a client's own memory, and writes from there: what goes straight, and that a try changes
+//! nothing else.
 
 mod common;
 
@@ -31,6 +32,7 @@ fn hits_go_straight_where_nobody_compares_them() {
     let right: Vec<u8> = (8..12).flat_map(|block| [block; 4096]).collect();
     assert_eq!(several, right);
     assert_eq!(rig.engine.stats().read_blocks_hit, 5);
+    assert_eq!(rig.engine.stats().straight_requests, 2);
     assert_eq!(rig.engine.stats().origin_read_bytes, 0);
 }
 
@@ -137,4 +139,50 @@ fn a_sequence_of_one_request_at_a_time_is_read_ahead_as_ever() {
         }
     }
     assert!(rig.engine.stats().blocks_served_ahead >= 4 * 4);
+}
+
+#[test]
+fn a_write_past_the_cache_goes_straight_but_for_dirty_blocks() {
+    let mut rig = rig(settings(Verify::Always), Mode::Writeback);
+    assert_eq!(
+        rig.write_straight(70 * BLOCK, &[1; 4096]),
+        Err(Failure::NotStraight),
+        "it is to be logged"
+    );
+    rig.drain();
+    rig.write(7 * BLOCK, &[77; 4096], false);
+    rig.engine.set_mode(rig.volume, Mode::Passthrough);
+    assert!(rig.engine.may_write_straight(rig.volume));
+    // Cached and clean, in part, and not cached.
+    for (offset, len) in [
+        (5 * BLOCK, 4096),
+        (9 * BLOCK + 512, 1024),
+        (70 * BLOCK, 8192),
+    ] {
+        rig.write_straight(offset, &vec![99; len]).unwrap();
+        let on_origin = &rig.origin.0[offset as usize..][..len];
+        assert!(on_origin.iter().all(|byte| *byte == 99), "{offset}");
+        assert_eq!(rig.read(offset, len as u32), vec![99; len]);
+    }
+    let before = rig.origin.0[6 * BLOCK as usize..8 * BLOCK as usize].to_vec();
+    for (offset, len) in [(7 * BLOCK, 4096), (6 * BLOCK, 8192)] {
+        let refused = rig.write_straight(offset, &vec![98; len]);
+        assert_eq!(refused, Err(Failure::NotStraight));
+    }
+    assert_eq!(rig.origin.0[6 * BLOCK as usize..8 * BLOCK as usize], before);
+    assert_eq!(rig.read(7 * BLOCK, 4096), [77; 4096]);
+}
+
+#[test]
+fn a_write_that_an_origin_cannot_take_from_there_is_made_again_with_copies() {
+    let mut rig = rig(settings(Verify::Always), Mode::Passthrough);
+    rig.fate = |action| match &action.operation {
+        Operation::Write { bufs, .. } if bufs[0].is_of_client() => Fate::Fails,
+        _ => Fate::Done,
+    };
+    let refused = rig.write_straight(5 * BLOCK, &[99; 4096]);
+    assert_eq!(refused, Err(Failure::NotStraight));
+    rig.write(5 * BLOCK, &[99; 4096], false);
+    assert_eq!(rig.read(5 * BLOCK, 4096), [99; 4096]);
+    assert_eq!(rig.engine.stats().failed_requests, 0, "nobody was answered");
 }

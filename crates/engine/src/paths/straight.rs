@@ -8,6 +8,8 @@
 //! | read in sequence by a client with one request at a time | no: it is read ahead |
 //! | anything else | no |
 //!
+//! Writes past the cache go straight from there, if no block of theirs is dirty in the cache.
+//!
 //! Whatever goes wrong on the way changes nothing: the driver asks again, with memory of its own.
 //! That read compares checksums, and has all the ways that a read has.
 
@@ -16,6 +18,7 @@ use crate::interface::{Ack, DeviceError, Failure, Memory, Nanos, Request, Volume
 use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::settings::Verify;
+use crate::settings::mode::Writes;
 use crate::store::op::HitRead;
 
 impl Engine {
@@ -28,6 +31,14 @@ impl Engine {
             let mode = volume.config.mode;
             self.goes_unverified() || !mode.caches_reads() || self.store.failed_cache()
         })
+    }
+
+    /// Whether writes of a volume may go straight from clients' memory, as its mode is. Not those with
+    /// FUA: a flush that failed must not be made good by asking again (I10).
+    #[must_use]
+    pub fn may_write_straight(&self, volume: VolumeSlot) -> bool {
+        let volume = self.store.find_volume(volume);
+        volume.is_some_and(|volume| volume.config.mode.writes() == Writes::Origin)
     }
 
     /// Whether nobody compares hits with their checksums. While a dirty block is known that cannot be
@@ -52,18 +63,26 @@ impl Engine {
         is_whole && flags.live() && !flags.zero() && self.goes_unverified()
     }
 
-    /// Whether a read of several blocks continues one that somebody has alone in progress: the blocks
-    /// after it are read ahead, which needs copies.
-    pub(super) fn is_read_ahead(&self, request: &Request, first: BlockKey) -> bool {
+    /// Whether a read goes straight, as far as its first block tells. Before anything is counted, and out
+    /// of the way of reads that are copied.
+    #[inline(never)]
+    pub(super) fn is_worth_a_try(&mut self, request: &Request) -> bool {
+        let block_bytes = self.store.block_bytes();
+        let first = self.store.key_at(request.volume, request.offset_bytes);
+        let skip_bytes = request.offset_bytes as usize & (block_bytes - 1);
+        let passthrough = self.bypasses_reads(request.volume);
+        let end_bytes = skip_bytes + request.len_bytes as usize;
+        let is_whole = skip_bytes == 0 && end_bytes >= block_bytes;
+        let found = self.servable_slot(first, passthrough, || false);
+        let is_read_ahead = end_bytes > block_bytes && !passthrough && self.is_next_alone(first);
+        self.goes_straight(found, is_whole, passthrough) && !is_read_ahead
+    }
+
+    /// Whether a read from here on continues one, and nothing else is in progress: the blocks after it
+    /// are read ahead, which needs copies.
+    fn is_next_alone(&self, first: BlockKey) -> bool {
         let is_alone = self.requests.is_empty() && self.jobs.hits_alone == 0;
-        is_alone
-            && self.ahead.next == Some(first)
-            && self
-                .store
-                .attached(request.volume)
-                .config
-                .mode
-                .caches_reads()
+        is_alone && self.ahead.next == Some(first)
     }
 
     #[cold]
