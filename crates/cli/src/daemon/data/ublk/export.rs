@@ -134,15 +134,11 @@ pub(in crate::daemon) fn check_driver() -> Result<()> {
 fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<Exported> {
     let queues = links.len() as u16;
     let max_bytes = wanted.parameters.max_transfer_bytes;
-    let mut info = DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes);
-    if features(control).is_ok_and(|features| features.contain(Features::STRAIGHT)) {
-        info.features = info.features.with(Features::STRAIGHT);
-    }
-    let mut info = info.encode();
-    control
-        .command(commands::ADD_DEVICE, ANY_NUMBER, 0, &mut info)
-        .context("the ublk driver refused a new device; the kernel's log (dmesg) may say why")?;
-    let info = DeviceInfo::decode(&info);
+    let info = add(
+        control,
+        DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes),
+    )
+    .context("the ublk driver refused a new device; the kernel's log (dmesg) may say why")?;
     // The device's first event comes with its start.
     if let Err(error) = udev_name::leave(&wanted.name, info.number) {
         tracing::warn!(
@@ -164,6 +160,24 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<Ex
         number: info.number,
         size_bytes: wanted.parameters.size_bytes,
     })
+}
+
+/// Has the driver make a device, one whose data need not be copied where it can.
+fn add(control: &mut UblkControl, wanted: DeviceInfo) -> io::Result<DeviceInfo> {
+    let is_able = features(control).is_ok_and(|features| features.contain(Features::STRAIGHT));
+    let mut command = |features| {
+        let mut info = DeviceInfo { features, ..wanted }.encode();
+        control
+            .command(commands::ADD_DEVICE, ANY_NUMBER, 0, &mut info)
+            .map(|_| DeviceInfo::decode(&info))
+    };
+    match is_able {
+        // The kernel may want a privilege for it that this daemon lacks.
+        true => {
+            command(wanted.features.with(Features::STRAIGHT)).or_else(|_| command(wanted.features))
+        }
+        false => command(wanted.features),
+    }
 }
 
 fn set_parameters(control: &mut UblkControl, number: u32, parameters: &Parameters) -> Result<()> {
