@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_setting_takes_what_it_says_and_refuses_what_it_does_not() {
-        let good = "write touch-3 second-touch 2ms off 200G 4M 32M 40% clock 30% rate 5% 60 80 5min 20ms 256 64K 50% 1 yes";
+        let good = "write touch-3 second-touch 2ms off 200G 4M 32M 40% background 12h clock 30% rate 5% 60 80 5min 20ms 256 64K 50% 1 yes";
         let good: Vec<&str> = good.split(' ').collect();
         assert_eq!(SETTINGS.len(), good.len());
         for (setting, value) in SETTINGS.iter().zip(good) {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_default_of_every_setting_can_be_set() {
-        let other = "write touch-3 second-touch 2ms 3ms 200G 4M 32M 40% clock 30% rate 5% 50 80 5min 20ms 256 64K 50% 1 yes";
+        let other = "write touch-3 second-touch 2ms 3ms 200G 4M 32M 40% background 12h clock 30% rate 5% 50 80 5min 20ms 256 64K 50% 1 yes";
         for (setting, value) in SETTINGS.iter().zip(other.split(' ')) {
             let mut settings = changed(setting.name, value).unwrap();
             let before = settings.clone();

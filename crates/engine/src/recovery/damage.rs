@@ -6,16 +6,26 @@ use crate::format::{Sequence, Stream, Superblock};
 /// Lists durable structures that are missing or make no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
     let mut lost = found.unreadable.clone();
-    lost.extend(
-        found
-            .segments
-            .iter()
-            .filter_map(|segment| segment.damage.clone()),
-    );
+    let alive = found
+        .segments
+        .iter()
+        .filter(|segment| may_count(found, segment));
+    lost.extend(alive.filter_map(|segment| segment.damage.clone()));
     for stream in Stream::ALL {
         stream_damage(found, superblock, stream, &mut lost);
     }
     lost
+}
+
+/// Whether a segment is not below its stream's tail (I2). That of a segment of which no record could be
+/// read is not known, so it has to be below all: an old copy on a device that was lost, and added
+/// again, is no damage.
+fn may_count(found: &Found, segment: &FoundSegment) -> bool {
+    let is_above = |stream: Stream| segment.generation >= found.tails[stream as usize];
+    match segment.lists.is_empty() {
+        true => Stream::ALL.into_iter().any(is_above),
+        false => is_above(segment.stream),
+    }
 }
 
 /// Follows the chain of a stream's segments from the youngest to the tail. A link to a segment
@@ -89,5 +99,57 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             )),
             Some(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::FoundList;
+
+    fn damaged(generation: u64, lists: Vec<FoundList>) -> FoundSegment {
+        FoundSegment {
+            id: crate::format::SegmentId(3),
+            stream: Stream::Write,
+            generation: Sequence::new(1, generation),
+            end_slot: 4,
+            lists,
+            state: Default::default(),
+            link: None,
+            decided: false,
+            renewed: false,
+            sealed: false,
+            summary: None,
+            damage: Some("it cannot be read".to_owned()),
+        }
+    }
+
+    fn list() -> FoundList {
+        FoundList {
+            entries: Default::default(),
+            combined: false,
+            replayed: false,
+        }
+    }
+
+    /// Whether damage of a segment with this generation counts below tails of 10 (write), 20 and 30.
+    fn counts(generation: u64, lists: Vec<FoundList>) -> bool {
+        let tails = [10, 20, 30].map(|number| Sequence::new(1, number));
+        let found = Found {
+            tails,
+            ..Found::default()
+        };
+        may_count(&found, &damaged(generation, lists))
+    }
+
+    #[test]
+    fn damage_below_the_tail_of_its_stream_is_none() {
+        assert!(counts(10, vec![list()]) && !counts(9, vec![list()]));
+    }
+
+    #[test]
+    fn a_segment_of_an_unknown_stream_has_to_be_below_all_tails() {
+        assert!(counts(10, Vec::new()) && counts(25, Vec::new()));
+        assert!(!counts(9, Vec::new()));
     }
 }
