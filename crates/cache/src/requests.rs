@@ -70,7 +70,14 @@ impl<T> Host<T> {
         engine.is_some_and(|engine| engine.may_read_straight(volume))
     }
 
-    /// Likewise for writes.
+    /// Whether reads of a volume pass the cache by.
+    pub fn passes_by(&self, volume: VolumeSlot) -> bool {
+        let shard = self.own.first();
+        let engine = shard.and_then(|shard| self.engine(*shard));
+        engine.is_some_and(|engine| engine.passes_by(volume))
+    }
+
+    /// Whether any write of a volume may go straight from a client's memory, as things are.
     pub fn may_write_straight(&self, volume: VolumeSlot) -> bool {
         let shard = self.own.first();
         let engine = shard.and_then(|shard| self.engine(*shard));

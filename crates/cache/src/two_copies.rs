@@ -433,6 +433,10 @@ impl<T> Host<T> {
         memory: &mut dyn Memory,
     ) {
         let Err(error) = result else { return };
+        if error == DeviceError::NotStraight {
+            // The read is made again with copies, and its errors count.
+            return;
+        }
         let errors = &mut self.two.read_errors[usize::from(device)];
         *errors += 1;
         if error == DeviceError::Gone || *errors >= MOST_READ_ERRORS {

@@ -10,6 +10,8 @@ use crate::interface::{Buf, Nanos, RequestId};
 pub(crate) const REQUEST: RequestId = RequestId(u64::MAX);
 /// Slots read at a time.
 pub(crate) const SPAN: u16 = 32;
+/// The shortest time between two spans, however short the period.
+pub(crate) const SHORTEST: Nanos = Nanos::MILLISECOND;
 /// The most slots looked at for one that is worth reading, before others have their turn.
 pub(crate) const MOST_LOOKED_AT: u32 = 16_384;
 
@@ -36,7 +38,7 @@ pub(crate) struct Scrub {
 pub(crate) enum Again {
     #[default]
     None,
-    Reading(Buf),
+    Reading(Buf, Slot),
     /// The buffer is to be given back.
     Ended(Buf),
 }

@@ -318,6 +318,12 @@ impl Settings {
                 self.polling_percent
             ));
         }
+        if self.scrub_period < Nanos::SECOND {
+            return Err(format!(
+                "a scrub in {} ms is less than 1 s",
+                self.scrub_period.0 / Nanos::MILLISECOND.0
+            ));
+        }
         if self.retain_percent > 100 {
             return Err(format!(
                 "retain {} % is not from 0 to 100 %",

@@ -15,6 +15,10 @@ pub enum DeviceError {
     /// The device cannot do this kind of operation.
     #[error("the device cannot do this")]
     Unsupported,
+    /// The device cannot read into or write from a client's own memory ([`crate::Buf::of_client`]):
+    /// nothing is wrong with it.
+    #[error("the device wants the data copied")]
+    NotStraight,
     /// The device is gone.
     #[error("the device is gone; is it connected?")]
     Gone,

@@ -94,6 +94,8 @@ fn a_dirty_block_that_rots_is_an_error_and_never_reaches_the_origin() {
         Err(forebay_engine::Failure::NotStraight)
     );
     rig.engine.set_draining(rig.volume, true);
+    let read = rig.start(forebay_engine::RequestKind::Read, 40 * BLOCK, 4096, buf);
+    assert!(rig.finish(read).is_err(), "it is as suspect as before");
     pass(&mut rig, 1);
     let at = 40 * BLOCK as usize;
     assert_eq!(rig.origin.0[at..at + 4096], [0; 4096], "as it was");
@@ -116,6 +118,30 @@ fn reads_that_fail_at_first_cost_nothing() {
         let (cached, dirty) = rig.engine.block_state(rig.volume, block * BLOCK);
         assert!(cached && dirty, "block {block}");
     }
+}
+
+#[test]
+fn a_period_that_leaves_no_time_is_refused() {
+    let mut rig = rig();
+    for scrub_period in [Nanos(0), Nanos(999_999_999)] {
+        let settings = Settings {
+            scrub_period,
+            ..rig.engine.settings().clone()
+        };
+        assert!(rig.engine.set_settings(settings).is_err());
+    }
+}
+
+#[test]
+fn nothing_is_scrubbed_at_the_end() {
+    let mut rig = rig();
+    rig.engine.limit_writeback();
+    let before = rig.engine.stats().scrubbed_blocks;
+    for _ in 0..1000 {
+        rig.now = rig.now.after(Nanos::SECOND);
+        while rig.turn() {}
+    }
+    assert_eq!(rig.engine.stats().scrubbed_blocks, before);
 }
 
 #[test]

@@ -171,6 +171,14 @@ impl Driver {
         self.routes.set(shard, name, device.0);
     }
 
+    /// Whether a device can read into and write from a client's own memory, as far as is known before
+    /// it is asked to.
+    #[must_use]
+    pub fn takes_clients(&mut self, device: DriverDevice) -> bool {
+        let attached = self.devices.get_mut(device.0);
+        attached.is_some_and(|attached| attached.takes_clients())
+    }
+
     /// The number of operations taken and not yet answered.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -241,12 +249,8 @@ impl Driver {
             return refuse(Ok(()));
         }
         let is_straight = bufs.iter().any(|buf| buf.is_of_client());
-        let is_recorded = task == Task::Write && attached.device.recorder().is_some();
-        if is_straight
-            && (attached.target.is_none() || attached.device.is_in_memory() || is_recorded)
-        {
-            // No ring's operation carries it out, or somebody wants to see the data.
-            return refuse(Err(DeviceError::Unsupported));
+        if is_straight && !attached.takes_clients() {
+            return refuse(Err(DeviceError::NotStraight));
         }
         if task == Task::Discard && attached.discard_way == DiscardWay::None {
             return refuse(Err(DeviceError::Unsupported));
@@ -438,6 +442,10 @@ impl Driver {
             }
             _ => {}
         }
+        let is_straight = work.bufs.iter().any(|buf| buf.is_of_client());
+        if is_straight && matches!(errno, libc::EINVAL | libc::EFAULT | libc::EOPNOTSUPP) {
+            return self.finish(slot, Err(DeviceError::NotStraight), done);
+        }
         work.errno = Some(errno);
         self.finish(slot, Err(device_error(errno)), done);
     }
@@ -465,7 +473,8 @@ impl Driver {
             return;
         };
         let result = work.result.unwrap_or(Err(DeviceError::Io));
-        self.counters.failures += u64::from(result.is_err());
+        let has_failed = result.is_err_and(|error| error != DeviceError::NotStraight);
+        self.counters.failures += u64::from(has_failed);
         if work.vector.capacity() > 0 {
             work.vector.clear();
             self.vectors.push(work.vector);
@@ -473,7 +482,7 @@ impl Driver {
         let Some(attached) = self.devices.get_mut(work.device) else {
             return;
         };
-        if let (true, Some(doing)) = (result.is_err(), work.task.verb()) {
+        if let (true, Some(doing)) = (has_failed, work.task.verb()) {
             self.failed.push(FailedOperation {
                 device: Arc::clone(&attached.device),
                 doing,

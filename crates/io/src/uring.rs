@@ -265,24 +265,24 @@ impl Uring {
         let places = CLIENT_BUFFERS + MAX_CHUNKS;
         let submitter = self.ring.submitter();
         self.takes_clients = submitter.register_buffers_sparse(places).is_ok();
-        // SAFETY: the ring holds a view that keeps the mapping alive as long as itself.
-        let registered = unsafe {
-            if self.takes_clients {
-                submitter.register_buffers_update(CLIENT_BUFFERS, &chunks, None)
-            } else {
-                submitter.register_buffers(&chunks)
-            }
-        };
-        registered.map_err(|source| UringError::Failed {
+        let failed = |source| UringError::Failed {
             doing: "register buffers",
             source,
-        })?;
-        self.first_chunk = if self.takes_clients {
-            CLIENT_BUFFERS
-        } else {
-            0
         };
-        self.fixed_chunks = chunks.len();
+        if !self.takes_clients {
+            // SAFETY: the ring holds a view that keeps the mapping alive as long as itself.
+            unsafe { submitter.register_buffers(&chunks) }.map_err(failed)?;
+            self.fixed_chunks = chunks.len();
+            return Ok(());
+        }
+        self.first_chunk = CLIENT_BUFFERS;
+        // One at a time: of several the kernel may take some, and says no more than that.
+        for (number, chunk) in (CLIENT_BUFFERS..).zip(&chunks) {
+            let chunk = std::slice::from_ref(chunk);
+            // SAFETY: as above.
+            unsafe { submitter.register_buffers_update(number, chunk, None) }.map_err(failed)?;
+            self.fixed_chunks += 1;
+        }
         Ok(())
     }
 

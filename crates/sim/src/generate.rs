@@ -188,8 +188,8 @@ fn straight(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
         settings.laboratory.scrub = rng.percent(70);
         settings.scrub_period = rng.pick(&[
             Nanos::NEVER,
-            Nanos(300_000_000),
             Nanos::SECOND,
+            Nanos(3 * Nanos::SECOND.0),
             Nanos(10 * Nanos::SECOND.0),
         ]);
     }

@@ -92,7 +92,7 @@ settings! {
         "`always`, `background`",
         "When the checksums of cached blocks are compared. `always`: before a client has the data. `background`: not for hits, which then need no copy where the kernel can (Linux 6.16)";
     "scrub" as scrub_seconds: Age(scrub_period),
-        "seconds, or a time such as `12h`, `7d`; `never`",
+        "seconds, at least 1, or a time such as `12h`, `7d`; `never`",
         "The time in which all that is cached is read once and compared with its checksums, with `verify` = `background`";
     "replacement" as replacement: Word(replacement.name),
         "`adaptive`, `s3-fifo`, `clock`, `2q`, `fifo`",

@@ -31,7 +31,7 @@ impl Unreadable {
     /// A block could not be read from this slot.
     pub(crate) fn failed(&mut self, key: BlockKey, slot: Slot) {
         let tries = match self.tries.get(&key) {
-            Some((bad, tries)) if *bad == slot => tries + 1,
+            Some((bad, tries)) if *bad == slot => tries.saturating_add(1),
             _ => 1,
         };
         self.tries.insert(key, (slot, tries));
@@ -54,6 +54,24 @@ impl Unreadable {
         }
     }
 
+    /// These blocks may be tried again as if they had failed once: they are as suspect as before.
+    pub(crate) fn try_again(&mut self, first: BlockKey, end: BlockKey) {
+        let is_one = |key: &BlockKey| (first..end).contains(key);
+        self.blocks.retain(|key, _| !is_one(key));
+        for (key, (_, tries)) in &mut self.tries {
+            if is_one(key) {
+                *tries = 1;
+            }
+        }
+    }
+
+    /// A block was read well from this slot.
+    pub(crate) fn read_well(&mut self, key: BlockKey, slot: Slot) {
+        if self.tries(key, slot) > 0 {
+            self.replaced(key);
+        }
+    }
+
     /// Forgets failed reads of these blocks.
     pub(crate) fn forget(&mut self, first: BlockKey, end: BlockKey) {
         let is_other = |key: &BlockKey| !(first..end).contains(key);
@@ -61,12 +79,12 @@ impl Unreadable {
         self.blocks.retain(|key, _| is_other(key));
     }
 
-    /// Drops versions that the index no longer names.
+    /// Drops versions that the index no longer names, or that are clean by now.
     pub(crate) fn keep_newest(&mut self, index: &Index) {
-        self.blocks
-            .retain(|key, slot| index.find(*key) == Some(*slot));
-        self.tries
-            .retain(|key, (slot, _)| index.find(*key) == Some(*slot));
+        let counts =
+            |key: BlockKey, slot: Slot| index.find(key) == Some(slot) && index.flags(slot).dirty();
+        self.blocks.retain(|key, slot| counts(*key, *slot));
+        self.tries.retain(|key, (slot, _)| counts(*key, *slot));
     }
 
     /// Whether the block cannot be read from this slot.
@@ -122,5 +140,28 @@ mod tests {
         assert_eq!(unreadable.len(), 0);
         unreadable.failed(KEY, Slot(3));
         assert!(!unreadable.holds(KEY, Slot(3)), "it is counted anew");
+    }
+
+    #[test]
+    fn a_block_that_fails_for_years_is_one_that_failed() {
+        let mut unreadable = Unreadable::default();
+        for _ in 0..1000 {
+            unreadable.failed(KEY, Slot(3));
+        }
+        assert!(unreadable.holds(KEY, Slot(3)));
+    }
+
+    #[test]
+    fn a_block_that_is_tried_again_is_as_suspect_as_before() {
+        let mut unreadable = Unreadable::default();
+        for _ in 0..READ_ATTEMPTS {
+            unreadable.failed(KEY, Slot(3));
+        }
+        unreadable.try_again(BlockKey(0), BlockKey(100));
+        assert!(!unreadable.holds(KEY, Slot(3)) && unreadable.has_failed());
+        unreadable.read_well(KEY, Slot(4));
+        assert!(unreadable.has_failed(), "another version");
+        unreadable.read_well(KEY, Slot(3));
+        assert!(!unreadable.has_failed());
     }
 }

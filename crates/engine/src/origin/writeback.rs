@@ -113,7 +113,7 @@ impl Writeback {
     }
 
     /// Whether anything is begun that nobody waits for.
-    pub(super) fn may_begin_what_nobody_waits_for(&self) -> bool {
+    pub(crate) fn may_begin_what_nobody_waits_for(&self) -> bool {
         !self.only_under_pressure
     }
 

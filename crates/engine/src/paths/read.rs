@@ -648,7 +648,7 @@ impl Engine {
         _memory: &mut dyn Memory,
     ) {
         self.origin_was_read(now, read.volume);
-        if result.is_err() {
+        if result.is_err_and(|error| error != DeviceError::NotStraight) {
             self.store.stats.origin_read_errors += 1;
         }
         let failure = match read.reader.dest.is_of_client() {

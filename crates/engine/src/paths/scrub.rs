@@ -12,13 +12,13 @@
 //! Write-back compares what it reads as ever, so that no rot reaches an origin.
 
 use crate::checksum::crc32c;
-use crate::format::Slot;
+use crate::format::{SegmentId, Slot};
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind, VolumeSlot,
     one_buf,
 };
 use crate::parts::Engine;
-use crate::scrub::{Again, MOST_LOOKED_AT, REQUEST, SPAN};
+use crate::scrub::{Again, MOST_LOOKED_AT, REQUEST, SHORTEST, SPAN};
 use crate::settings::Verify;
 use crate::store::log::SegmentState;
 use crate::store::op::{HitRead, Op};
@@ -27,14 +27,21 @@ impl Engine {
     fn is_scrubbed(&self) -> bool {
         let settings = &self.store.settings;
         let is_wanted = settings.verify == Verify::Background || settings.laboratory.scrub;
-        is_wanted && settings.scrub_period != Nanos::NEVER && !self.store.failed_cache()
+        // An orderly stop waits until nothing is in flight.
+        let is_stopping =
+            self.looks.held || !self.origin.writeback.may_begin_what_nobody_waits_for();
+        is_wanted
+            && settings.scrub_period != Nanos::NEVER
+            && !is_stopping
+            && !self.store.failed_cache()
     }
 
     /// The time between two spans, by which a pass through the whole shard takes its period.
     fn scrub_interval(&self) -> Nanos {
         let slots = self.store.log.segments.len() as u64
             * u64::from(self.store.log.geometry.slots_per_segment());
-        Nanos((self.store.settings.scrub_period.0 / slots.max(1)).saturating_mul(SPAN.into()))
+        let of_slot = self.store.settings.scrub_period.0 / slots.max(1);
+        Nanos(of_slot.saturating_mul(SPAN.into())).max(SHORTEST)
     }
 
     pub(crate) fn advance_scrub(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -107,7 +114,8 @@ impl Engine {
                 return None;
             };
             let at = self.scrub.in_segment.max(first);
-            if segment.state != SegmentState::Sealed || segment.lost || at >= end {
+            let is_there = segment.state == SegmentState::Sealed && !self.is_home_lost(id);
+            if !is_there || at >= end {
                 self.scrub.segment.0 += 1;
                 self.scrub.in_segment = first;
                 looked_at += 1;
@@ -122,6 +130,14 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whether the place that a segment is read from is on a device that was lost. Its own place may be
+    /// another one (I28).
+    fn is_home_lost(&self, id: SegmentId) -> bool {
+        let places = self.store.log.map.places();
+        let home = places.map_or(id, |places| places.home(id));
+        self.store.log.segments[home.0 as usize].lost
     }
 
     fn end_pass(&mut self) {
@@ -150,7 +166,11 @@ impl Engine {
             }
             if result.is_ok() && crc32c(block) == self.store.index.checksum(slot) {
                 self.store.stats.scrubbed_blocks += 1;
-            } else {
+            } else if !self
+                .store
+                .unreadable
+                .holds(self.store.index.key(slot), slot)
+            {
                 self.scrub.suspects.push_back(slot);
             }
         }
@@ -196,7 +216,7 @@ impl Engine {
             return;
         };
         self.scrub.suspects.pop_front();
-        self.scrub.again = Again::Reading(buf);
+        self.scrub.again = Again::Reading(buf, slot);
         let (offset_bytes, _) = self.store.origin_range(volume, key, 1);
         let request = self.begin_request(
             now,
@@ -209,9 +229,12 @@ impl Engine {
                 buf,
             },
         );
-        let attempts = match self.store.log.is_on_two(id) {
-            true => self.scrub.copy,
-            false => 0,
+        // Of two copies the one that was read, and then the other: a first attempt would ask whichever
+        // device answers sooner, and a good copy there mends nothing.
+        let attempts = match (self.store.log.is_on_two(id), self.scrub.copy) {
+            (false, _) => 0,
+            (true, 0) => 2,
+            (true, _) => 1,
         };
         self.start_hit_read(HitRead {
             request,
@@ -227,16 +250,19 @@ impl Engine {
 
     /// The block was read again, well or not. A dirty one is tried as often as write-back tries one.
     pub(crate) fn suspect_was_read(&mut self, request: &Request, result: Result<(), Failure>) {
+        let Again::Reading(buf, slot) = self.scrub.again else {
+            unreachable!("a suspect was being read")
+        };
+        self.scrub.again = Again::Ended(buf);
         let (key, _) = self.store.keys_of(request);
-        let is_dirty = |slot: &Slot| self.store.index.flags(*slot).dirty();
-        if let (Err(_), Some(slot)) = (result, self.store.index.find(key).filter(is_dirty)) {
+        let is_there = self.store.index.find(key) == Some(slot);
+        if result.is_ok() {
+            self.store.unreadable.read_well(key, slot);
+        } else if is_there && self.store.index.flags(slot).dirty() {
             self.store.unreadable.failed(key, slot);
             if !self.store.unreadable.holds(key, slot) {
                 self.scrub.suspects.push_front(slot);
             }
-        }
-        if let Again::Reading(buf) = self.scrub.again {
-            self.scrub.again = Again::Ended(buf);
         }
         self.store.stir();
     }

@@ -26,11 +26,14 @@ impl Engine {
     /// settings are.
     #[must_use]
     pub fn may_read_straight(&self, volume: VolumeSlot) -> bool {
+        self.goes_unverified() || self.passes_by(volume)
+    }
+
+    /// Whether reads of a volume pass the cache by.
+    #[must_use]
+    pub fn passes_by(&self, volume: VolumeSlot) -> bool {
         let volume = self.store.find_volume(volume);
-        volume.is_some_and(|volume| {
-            let mode = volume.config.mode;
-            self.goes_unverified() || !mode.caches_reads() || self.store.failed_cache()
-        })
+        volume.is_some_and(|volume| !volume.config.mode.caches_reads()) || self.store.failed_cache()
     }
 
     /// Whether writes of a volume may go straight from clients' memory, as its mode is. Not those with
@@ -103,8 +106,9 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        if result.is_err() {
-            self.store.stats.cache_read_errors += 1;
+        if let Err(error) = result {
+            let is_error = error != DeviceError::NotStraight;
+            self.store.stats.cache_read_errors += u64::from(is_error);
             return self.finish_part(now, read.request, Err(Failure::NotStraight));
         }
         self.deliver_hit(now, read, memory);

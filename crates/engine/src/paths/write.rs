@@ -68,6 +68,9 @@ impl Engine {
     }
 
     pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        if request.buf.is_of_client() && !self.may_write_straight(request.volume) {
+            return self.refuse_straight(&request);
+        }
         let len_bytes = u64::from(request.len_bytes);
         let volume = self.store.volume(request.volume);
         let writes = volume.config.mode.writes();
@@ -89,9 +92,6 @@ impl Engine {
         // I25: a write that the memory buffer had from an earlier life has nowhere else to go.
         let bypass =
             bypass.filter(|_| !self.store.has_away() || !self.store.volume(request.volume).away);
-        if request.buf.is_of_client() && writes != Writes::Origin {
-            return self.refuse_straight(&request);
-        }
         if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
             return;
         }

@@ -511,7 +511,7 @@ impl Store {
     pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
         if !self.unreadable.is_empty() {
             let (first, end) = self.volume(slot).keys();
-            self.unreadable.forget(first, end);
+            self.unreadable.try_again(first, end);
         }
     }
 

@@ -87,6 +87,12 @@ impl Attached {
         }
     }
 
+    /// Whether the ring carries its transfers out, and nobody wants to see their data.
+    pub(super) fn takes_clients(&self) -> bool {
+        let is_seen = self.device.is_in_memory() || self.device.recorder().is_some();
+        self.target.is_some() && !is_seen
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0 && !self.flushing
     }

@@ -703,6 +703,10 @@ impl<'a> World<'a> {
     }
 
     fn carry_out(&mut self, operation: &InFlight) -> Result<(), forebay_engine::DeviceError> {
+        if is_straight(&operation.action.operation) && self.rng.percent(3) {
+            // A device that wants its memory aligned.
+            return Err(forebay_engine::DeviceError::NotStraight);
+        }
         let mut rng = self.rng.clone();
         let result = match &operation.action.operation {
             Operation::Read { offset_bytes, bufs } => {
@@ -945,5 +949,15 @@ fn describe(operation: &Operation) -> String {
             offset_bytes,
             len_bytes,
         } => format!("zeroes {offset_bytes:#x} +{len_bytes:#x}"),
+    }
+}
+
+/// Whether an operation is of a client's own memory.
+fn is_straight(operation: &Operation) -> bool {
+    match operation {
+        Operation::Read { bufs, .. } | Operation::Write { bufs, .. } => {
+            bufs.iter().any(|buf| buf.is_of_client())
+        }
+        _ => false,
     }
 }

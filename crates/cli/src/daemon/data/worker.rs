@@ -56,7 +56,7 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) clock: Clock,
     pub(in crate::daemon) now: Nanos,
     pub(in crate::daemon) ring: Uring,
-    pub(super) driver: Driver,
+    pub(in crate::daemon) driver: Driver,
     /// Buffers of requests and of the engines.
     pub(in crate::daemon) arena: Arena,
     /// Buffers that sockets are received into, apart so that they can be read while payloads are
@@ -69,7 +69,7 @@ pub(in crate::daemon) struct Worker {
     /// This thread's part of the cache.
     pub(in crate::daemon) host: Host<InFlight>,
     /// The cache's devices by number, one of the driver's for each shard.
-    cache_devices: Vec<(u8, DriverDevice)>,
+    pub(in crate::daemon) cache_devices: Vec<(u8, DriverDevice)>,
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
     /// A client opens its export at the entrance.
     pub(super) no_exports: ExportTable,

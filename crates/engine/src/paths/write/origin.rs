@@ -185,7 +185,8 @@ impl Engine {
             // A discard is a hint; an origin that cannot take it keeps its data.
             Err(DeviceError::Unsupported) if is_discard => {}
             Err(error) => {
-                self.store.stats.origin_write_errors += 1;
+                let is_error = error != DeviceError::NotStraight;
+                self.store.stats.origin_write_errors += u64::from(is_error);
                 let failure = if error == DeviceError::NoSpace {
                     Failure::NoSpace
                 } else {

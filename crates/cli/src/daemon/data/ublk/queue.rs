@@ -141,12 +141,24 @@ impl Worker {
     /// is refused and copied, and one that may is copied for a second more.
     pub(in crate::daemon) fn look_for_straight_ways(&mut self) {
         let places: Vec<u32> = self.ublk.queues.ids().collect();
+        let mut caches = self.cache_devices.iter();
+        let of_cache = caches.all(|(_, device)| self.driver.takes_clients(*device));
         for place in places {
-            if let Some(queue) = self.ublk.queues.get_mut(place) {
-                let (volume, enters) = (queue.volume, queue.enters);
-                queue.reads_straight = enters && self.host.may_read_straight(volume);
-                queue.writes_straight = enters && self.host.may_write_straight(volume);
-            }
+            let Some(queue) = self.ublk.queues.get_mut(place) else {
+                continue;
+            };
+            let (volume, enters) = (queue.volume, queue.enters);
+            let origin = self.volumes.get(usize::from(volume.0));
+            let of_origin = match origin {
+                Some(Some((_, device))) => self.driver.takes_clients(*device),
+                _ => false,
+            };
+            let of_either = match self.host.passes_by(volume) {
+                true => of_origin,
+                false => of_cache,
+            };
+            queue.reads_straight = enters && of_either && self.host.may_read_straight(volume);
+            queue.writes_straight = enters && of_origin && self.host.may_write_straight(volume);
         }
     }
 
