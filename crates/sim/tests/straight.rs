@@ -1,7 +1,9 @@
 //! Reads straight into readers' memory, hits that nobody compares, and the scrub, over the seeds that
 //! have them.
 
-use forebay_sim::{Options, generate, run};
+use forebay_engine::{Nanos, Verify};
+use forebay_sim::plan::eager_settings;
+use forebay_sim::{Config, Options, Plan, Step, generate, run};
 
 const SEEDS: std::ops::Range<u64> = 30_000_001..30_000_201;
 
@@ -21,4 +23,61 @@ fn what_goes_straight_is_what_was_written() {
     assert!(written > 500, "{written} writes went straight");
     assert!(refused > 5_000, "{refused} requests were made again");
     assert!(scrubbed > 50_000, "{scrubbed} blocks were scrubbed");
+}
+
+/// Of two devices one has a bit flipped, and both are asked in turn: the scrub has to ask the one that
+/// is wrong, not the one that answers sooner.
+#[test]
+fn what_rots_on_one_of_two_devices_is_mended_within_two_passes() {
+    let mut rotten = 0;
+    for place in 0..40 {
+        let mut settings = eager_settings();
+        settings.verify = Verify::Background;
+        settings.scrub_period = Nanos::SECOND;
+        let mut config = Config {
+            settings,
+            volume_sectors: vec![512],
+            cache_devices: 2,
+            copies: 2,
+            first_copies: 2,
+            alternates: true,
+            failing_device: Some(1),
+            ..Config::default()
+        };
+        config.geometry.segments_per_shard = 24;
+        let write = |at: u64| Step::Write {
+            volume: 0,
+            sector: at * 64,
+            count: 64,
+            fua: true,
+        };
+        let read = |at: u64| Step::Read {
+            volume: 0,
+            sector: at * 64,
+            count: 64,
+        };
+        let rot = Step::Rot {
+            place: place * 7919,
+            metadata: false,
+        };
+        let mut steps: Vec<Step> = (0..4).map(write).collect();
+        steps.extend([Step::Pass { ms: 50 }, rot, Step::Pass { ms: 4000 }]);
+        steps.extend((0..4).map(read));
+        let plan = Plan {
+            config,
+            steps: (0..).zip(steps).collect(),
+            schedule: place,
+        };
+        let outcome = run(&plan, Options::default());
+        assert_eq!(outcome.violation, None, "place {place}");
+        // What rotted in a slot that nobody names any more is none of the scrub's.
+        let found = outcome.counts.get("checksum errors");
+        assert_eq!(
+            found > 0,
+            outcome.counts.get("blocks mended") > 0,
+            "place {place}"
+        );
+        rotten += found;
+    }
+    assert!(rotten > 10, "{rotten} blocks rotted where the scrub looks");
 }

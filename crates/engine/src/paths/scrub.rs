@@ -1,5 +1,5 @@
 //! The scrub, where hits are not compared with their checksums (`verify = background`): within
-//! `scrub` all that is stored is read once and compared. A pass goes through the sealed segments in the
+//! `scrub` all that is stored is read once and compared. A pass goes through the segments in use in the
 //! order of the device, 32 slots at a time, spread evenly over the time. An example:
 //!
 //! 1. Slots 64 to 95 are read at once. The block in slot 70 does not have its checksum.
@@ -114,7 +114,7 @@ impl Engine {
                 return None;
             };
             let at = self.scrub.in_segment.max(first);
-            let is_there = segment.state == SegmentState::Sealed && !self.is_home_lost(id);
+            let is_there = holds_for_long(segment.state) && !self.is_home_lost(id);
             if !is_there || at >= end {
                 self.scrub.segment.0 += 1;
                 self.scrub.in_segment = first;
@@ -182,8 +182,8 @@ impl Engine {
     /// The volume of the block in a slot, if it is still there and its origin is too.
     fn volume_of_suspect(&self, slot: Slot) -> Option<VolumeSlot> {
         let id = self.store.log.per_segment().segment_of(slot);
-        let is_sealed = self.store.log.segments[id.0 as usize].state == SegmentState::Sealed;
-        if !is_sealed || !self.is_stored(slot) {
+        let state = self.store.log.segments[id.0 as usize].state;
+        if !holds_for_long(state) || !self.is_stored(slot) {
             return None;
         }
         let volume = self.store.volume_of(self.store.index.key(slot))?;
@@ -272,4 +272,13 @@ impl Engine {
         let waits = !self.scrub.is_reading && self.scrub.again == Again::None;
         self.scrub.due.filter(|_| waits && self.is_scrubbed())
     }
+}
+
+/// Whether blocks of such a segment stay where they are. A cache that nobody writes to has segments
+/// open for days.
+fn holds_for_long(state: SegmentState) -> bool {
+    matches!(
+        state,
+        SegmentState::Open | SegmentState::Filled | SegmentState::Sealed
+    )
 }
