@@ -77,9 +77,9 @@ impl Engine {
     ) {
         let is_straight = hit.dest.is_of_client();
         let is_sound = || {
-            is_straight
-                || self.goes_unverified()
-                || crc32c(memory.bytes(hit.dest)) == self.store.index.checksum(hit.slot)
+            self.goes_unverified()
+                || !is_straight
+                    && crc32c(memory.bytes(hit.dest)) == self.store.index.checksum(hit.slot)
         };
         if result.is_err() || !is_sound() {
             return self.whole_hit_goes_on(now, hit, result, memory);

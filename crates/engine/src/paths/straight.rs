@@ -44,11 +44,17 @@ impl Engine {
         volume.is_some_and(|volume| volume.config.mode.writes() == Writes::Origin)
     }
 
-    /// Whether nobody compares hits with their checksums. While a dirty block is known that cannot be
-    /// read, each is compared: nobody gets what is in its slot.
+    /// Whether nobody compares hits with their checksums. Each is compared while a dirty block is known
+    /// that cannot be read, and since a device or the cache failed: the flush that failed can have
+    /// taken acknowledged data, and an older version is in its place.
     #[inline(always)]
     pub(super) fn goes_unverified(&self) -> bool {
-        self.store.settings.verify == Verify::Background && !self.store.unreadable.has_failed()
+        let is_sound = || {
+            !self.store.unreadable.has_failed()
+                && !self.store.log.has_lost_device()
+                && !self.store.failed_cache()
+        };
+        self.store.settings.verify == Verify::Background && is_sound()
             || planted::is(Bug::StraightUnverified)
     }
 
@@ -106,6 +112,10 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        if result.is_ok() && !self.goes_unverified() {
+            // Something failed since it began.
+            return self.finish_part(now, read.request, Err(Failure::NotStraight));
+        }
         if let Err(error) = result {
             let is_error = error != DeviceError::NotStraight;
             self.store.stats.cache_read_errors += u64::from(is_error);

@@ -113,6 +113,12 @@ impl Log {
         self.stripe_free();
     }
 
+    /// Whether a device was lost: a flush that it failed can have taken what it had.
+    #[inline(always)]
+    pub(crate) fn has_lost_device(&self) -> bool {
+        self.lost_devices != 0
+    }
+
     /// Whether a segment has a copy on a device that is lost.
     pub(crate) fn is_partly_lost(&self, id: SegmentId) -> bool {
         let places = self.places_of(id);
