@@ -2,8 +2,8 @@
 
 use forebay_engine::planted::{self, Bug};
 use forebay_engine::{
-    Ack, BlockKey, Buf, Failure, MAX_RANGE_BYTES, MAX_REQUEST_BYTES, Memory, Nanos, Request,
-    RequestId, RequestKind, VolumeSlot,
+    Ack, BlockKey, Buf, Engine, Failure, MAX_RANGE_BYTES, MAX_REQUEST_BYTES, Memory, Nanos,
+    Request, RequestId, RequestKind, VolumeSlot,
 };
 
 use crate::host::Host;
@@ -63,25 +63,27 @@ impl<T> Host<T> {
         )
     }
 
+    /// An engine here: all have the same settings and modes.
+    fn any_engine(&self) -> Option<&Engine> {
+        self.own.first().and_then(|shard| self.engine(*shard))
+    }
+
     /// Whether any read of a volume may go straight into a client's memory, as things are.
     pub fn may_read_straight(&self, volume: VolumeSlot) -> bool {
-        let shard = self.own.first();
-        let engine = shard.and_then(|shard| self.engine(*shard));
-        engine.is_some_and(|engine| engine.may_read_straight(volume))
+        self.any_engine()
+            .is_some_and(|engine| engine.may_read_straight(volume))
     }
 
     /// Whether reads of a volume pass the cache by.
     pub fn passes_by(&self, volume: VolumeSlot) -> bool {
-        let shard = self.own.first();
-        let engine = shard.and_then(|shard| self.engine(*shard));
-        engine.is_some_and(|engine| engine.passes_by(volume))
+        self.any_engine()
+            .is_some_and(|engine| engine.passes_by(volume))
     }
 
     /// Whether any write of a volume may go straight from a client's memory, as things are.
     pub fn may_write_straight(&self, volume: VolumeSlot) -> bool {
-        let shard = self.own.first();
-        let engine = shard.and_then(|shard| self.engine(*shard));
-        engine.is_some_and(|engine| engine.may_write_straight(volume))
+        self.any_engine()
+            .is_some_and(|engine| engine.may_write_straight(volume))
     }
 
     /// Whether a range is for one shard, which is here: then a request for it may bring a client's memory.

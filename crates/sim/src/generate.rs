@@ -180,11 +180,7 @@ fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 /// There devices do not lie: who does not look finds nothing.
 fn straight(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     config.straight = rng.percent(90);
-    let of_steps = steps.iter_mut().filter_map(|step| match step {
-        Step::Set(settings) => Some(settings),
-        _ => None,
-    });
-    for settings in std::iter::once(&mut config.settings).chain(of_steps) {
+    for settings in all_settings(config, steps) {
         settings.laboratory.scrub = rng.percent(70);
         settings.scrub_period = rng.pick(&[
             Nanos::NEVER,
@@ -197,25 +193,27 @@ fn straight(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     if background_percent == 0 {
         return;
     }
-    let faults = &mut config.cache_faults;
-    for rate in [
-        &mut faults.stale_read,
-        &mut faults.misdirected_read,
-        &mut faults.misdirected_write,
-        &mut faults.lost_write,
-    ] {
+    for rate in config.cache_faults.lies_mut() {
         *rate = 0;
     }
     steps.retain(|step| !matches!(step, Step::Rot { .. }));
-    let of_steps = steps.iter_mut().filter_map(|step| match step {
-        Step::Set(settings) => Some(settings),
-        _ => None,
-    });
-    for settings in std::iter::once(&mut config.settings).chain(of_steps) {
+    for settings in all_settings(config, steps) {
         if rng.percent(background_percent) {
             settings.verify = Verify::Background;
         }
     }
+}
+
+/// The settings at the start, and each that a step sets.
+fn all_settings<'a>(
+    config: &'a mut Config,
+    steps: &'a mut [Step],
+) -> impl Iterator<Item = &'a mut Settings> {
+    let of_steps = steps.iter_mut().filter_map(|step| match step {
+        Step::Set(settings) => Some(settings),
+        _ => None,
+    });
+    std::iter::once(&mut config.settings).chain(of_steps)
 }
 
 /// Volumes that grow with their origins, on a fifth of the seeds.

@@ -47,6 +47,18 @@ impl FaultRates {
     };
 }
 
+impl FaultRates {
+    /// Rates of faults of which a device says nothing.
+    pub fn lies_mut(&mut self) -> [&mut u32; 4] {
+        [
+            &mut self.stale_read,
+            &mut self.misdirected_read,
+            &mut self.misdirected_write,
+            &mut self.lost_write,
+        ]
+    }
+}
+
 /// Latency of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {

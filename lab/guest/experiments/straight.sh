@@ -22,7 +22,7 @@ each() {
     # Hits go straight in whole blocks alone.
     LEAST=$2 verified $1_any --rw=randwrite --bsrange=512-128k --blockalign=512 --iodepth=16 --iomem_align=512 --offset=192m --size=32m
 }
-command() { "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
+ask() { "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
 # The daemon ends ten times under load, and what it had not answered comes again.
 kills() {
     fio --name=$1 --filename=$TARGET --ioengine=libaio --direct=1 --rw=randrw --bsrange=4k-64k --iodepth=8 --offset=256m --size=16m \
@@ -45,12 +45,12 @@ kills() {
     wait $FIO
     grep -q "err= 0" /tmp/fio || fail "fio: $(grep -m1 err= /tmp/fio)"
 }
-command forebay set verify background
+ask forebay set verify background
 sleep 2
 each hits -1
 kills kills_hits
-command forebay drain volume
-command forebay mode volume passthrough
+ask forebay drain volume
+ask forebay mode volume passthrough
 sleep 2
 each passthrough 200
 kills kills_passthrough

@@ -70,13 +70,7 @@ pub(super) fn silent_faults(config: &mut Config, steps: &mut Vec<Step>, rng: &mu
     if rng.percent(20) {
         return;
     }
-    let faults = &mut config.cache_faults;
-    for rate in [
-        &mut faults.stale_read,
-        &mut faults.misdirected_read,
-        &mut faults.misdirected_write,
-        &mut faults.lost_write,
-    ] {
+    for rate in config.cache_faults.lies_mut() {
         *rate = rng.pick(&[0, 0, 10, 100, 1000]);
     }
     for _ in 0..rng.pick(&[0, 1, 4, 16]) {

@@ -50,7 +50,7 @@ impl World<'_> {
             1 => 0,
             hosts => self.rng.below(hosts) as usize,
         };
-        let (engine_kind, offset_bytes, len_bytes) = request_of(range, kind);
+        let (_, offset_bytes, len_bytes) = request_of(range, kind);
         let bufs = self.buffers(host, range, kind);
         let submitted = match kind {
             Kind::Write { effect, .. } => self.model.write(range, effect),
@@ -78,17 +78,23 @@ impl World<'_> {
         if kind != Kind::Flush {
             self.hash(offset_bytes, u64::from(len_bytes));
         }
+        self.send(host, id, (range, kind), &bufs);
+        self.pump(host)?;
+        Ok(id)
+    }
+
+    /// Gives a request to the thread that has it.
+    fn send(&mut self, host: usize, id: u64, (range, kind): (Range, Kind), bufs: &[(Range, Buf)]) {
+        let (kind, offset_bytes, len_bytes) = request_of(range, kind);
         let request = ClientRequest {
             volume: VolumeSlot(range.volume),
-            kind: engine_kind,
+            kind,
             offset_bytes,
             len_bytes,
             flush_after: false,
         };
-        let bufs = bufs.into_iter().map(|(_, buf)| buf);
+        let bufs = bufs.iter().map(|(_, buf)| *buf);
         self.hosts[host].submit(self.now, id, request, bufs, &mut self.memory);
-        self.pump(host)?;
-        Ok(id)
     }
 
     /// Buffers for what is read or written, one for each piece it is cut into, with the data.
@@ -111,19 +117,23 @@ impl World<'_> {
         if !carries_data || is_zero {
             return Vec::new();
         }
+        if let Some(buf) = self.memory_of_client(host, range, kind) {
+            self.fill_for(kind, range, buf);
+            return vec![(range, buf)];
+        }
+        self.copies(host, range, kind)
+    }
+
+    /// The driver's own buffers for what is read or written, likewise.
+    fn copies(&mut self, host: usize, range: Range, kind: Kind) -> Vec<(Range, Buf)> {
         let (volume, offset, len) = (
             VolumeSlot(range.volume),
             range.sector * 512,
             (range.count * 512) as u32,
         );
-        if let Some(buf) = self.memory_of_client(host, range, kind) {
-            self.fill_for(kind, range, buf);
-            return vec![(range, buf)];
-        }
         let pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES);
-        let pieces: Vec<_> = pieces.into_iter().flatten().collect();
         let mut bufs = Vec::new();
-        for (_, offset_bytes, len_bytes) in pieces {
+        for (_, offset_bytes, len_bytes) in pieces.into_iter().flatten() {
             let piece = Range {
                 sector: offset_bytes / 512,
                 count: u64::from(len_bytes) / 512,
@@ -175,30 +185,11 @@ impl World<'_> {
         for (_, buf) in pending.bufs.drain(..) {
             self.memory.give(buf);
         }
-        let (range, host) = (pending.range, pending.host);
-        let (kind, offset_bytes, len_bytes) = request_of(range, pending.kind);
-        let volume = VolumeSlot(range.volume);
-        let pieces = self.hosts[host].pieces(volume, offset_bytes, len_bytes, MAX_REQUEST_BYTES);
-        for (_, offset_bytes, len_bytes) in pieces.into_iter().flatten() {
-            let piece = Range {
-                sector: offset_bytes / 512,
-                count: u64::from(len_bytes) / 512,
-                ..range
-            };
-            let buf = self.memory.take(len_bytes as usize);
-            self.fill_for(pending.kind, piece, buf);
-            pending.bufs.push((piece, buf));
-        }
-        let bufs: Vec<Buf> = pending.bufs.iter().map(|(_, buf)| *buf).collect();
+        let (host, range, kind) = (pending.host, pending.range, pending.kind);
+        let bufs = self.copies(host, range, kind);
+        pending.bufs.clone_from(&bufs);
         let id = self.register(pending);
-        let request = ClientRequest {
-            volume,
-            kind,
-            offset_bytes,
-            len_bytes,
-            flush_after: false,
-        };
-        self.hosts[host].submit(self.now, id, request, bufs, &mut self.memory);
+        self.send(host, id, (range, kind), &bufs);
     }
 
     fn has_untold_failure(&self, volume: u16) -> bool {

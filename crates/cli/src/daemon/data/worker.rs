@@ -564,7 +564,7 @@ impl Worker {
     }
 
     /// The driver's device for a name of the cache's: any one, where each shard has its own.
-    fn device_of(&self, name: Device) -> Option<DriverDevice> {
+    pub(in crate::daemon) fn device_of(&self, name: Device) -> Option<DriverDevice> {
         match name {
             Device::Cache(number) => {
                 let mut devices = self.cache_devices.iter();

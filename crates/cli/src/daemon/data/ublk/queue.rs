@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Where the driver can (Linux 6.16), it enters the memory of each request in the ring's table of
-//! buffers. Then what needs no look at its data goes straight, and nothing is copied. What does not go straight after all begins once more, with copies.
+//! buffers. Then what needs no look at its data goes straight, and nothing is copied. What does not
+//! go straight after all begins once more, with copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_cache::ClientRequest;
-use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, RequestKind, Slots, VolumeSlot};
+use forebay_engine::{Buf, Device, Failure, MAX_REQUEST_BYTES, RequestKind, Slots, VolumeSlot};
 use forebay_frontend::nbd::{Lent, Parts};
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::request::{DESCRIPTOR_BYTES, MAX_DEPTH, Request, data_position};
@@ -144,18 +145,18 @@ impl Worker {
         let mut caches = self.cache_devices.iter();
         let of_cache = caches.all(|(_, device)| self.driver.takes_clients(*device));
         for place in places {
-            let Some(queue) = self.ublk.queues.get_mut(place) else {
+            let Some(queue) = self.ublk.queues.get(place) else {
                 continue;
             };
             let (volume, enters) = (queue.volume, queue.enters);
-            let origin = self.volumes.get(usize::from(volume.0));
-            let of_origin = match origin {
-                Some(Some((_, device))) => self.driver.takes_clients(*device),
-                _ => false,
-            };
+            let origin = self.device_of(Device::Origin(volume));
+            let of_origin = origin.is_some_and(|origin| self.driver.takes_clients(origin));
             let of_either = match self.host.passes_by(volume) {
                 true => of_origin,
                 false => of_cache,
+            };
+            let Some(queue) = self.ublk.queues.get_mut(place) else {
+                continue;
             };
             queue.reads_straight = enters && of_either && self.host.may_read_straight(volume);
             queue.writes_straight = enters && of_origin && self.host.may_write_straight(volume);
