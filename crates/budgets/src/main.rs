@@ -2,7 +2,8 @@
 //!
 //! Prints one line for each: name, value, limit, and `ok`, `over` (the limit) or `worse` (than it
 //! was when it was last looked into); ends with status 1 if one is worse. The instruction counts
-//! come from callgrind, which this program starts on itself.
+//! come from callgrind, which this program starts on itself. Arguments name the groups to measure,
+//! all without one: `forebay-budgets recovery memory`.
 
 mod instructions;
 mod memory;
@@ -35,6 +36,15 @@ impl Figure {
     }
 }
 
+type Measure = fn() -> Result<Vec<Figure>, String>;
+
+const GROUPS: [(&str, Measure); 4] = [
+    ("instructions", instructions::measure),
+    ("memory", memory::measure),
+    ("metadata", metadata::measure),
+    ("recovery", recovery::measure),
+];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, child, scenario] = arguments.as_slice()
@@ -44,19 +54,22 @@ fn main() -> ExitCode {
     }
     let mut figures = Vec::new();
     let mut failed = false;
-    for measured in [
-        instructions::measure(),
-        memory::measure(),
-        Ok(metadata::measure()),
-        Ok(recovery::measure()),
-    ] {
-        match measured {
+    for (group, measure) in GROUPS {
+        if arguments.len() > 1 && !arguments[1..].iter().any(|named| named == group) {
+            continue;
+        }
+        match measure() {
             Ok(measured) => figures.extend(measured),
             Err(error) => {
                 eprintln!("cannot measure: {error}");
                 failed = true;
             }
         }
+    }
+    if figures.is_empty() && !failed {
+        let groups = GROUPS.map(|(group, _)| group).join(", ");
+        eprintln!("no such group of figures; there are {groups}");
+        return ExitCode::from(2);
     }
     for figure in &figures {
         let worse = figure.value > figure.reached;

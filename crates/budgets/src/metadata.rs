@@ -5,9 +5,9 @@ use forebay_engine::{Commit, RequestKind, Settings};
 use crate::Figure;
 use crate::rig::Rig;
 
-pub(crate) fn measure() -> Vec<Figure> {
+pub(crate) fn measure() -> Result<Vec<Figure>, String> {
     let (blocks, operations) = depth_one_writes();
-    vec![
+    Ok(vec![
         Figure::new(
             "metadata: % of data, 128 KiB sequential, commit = flush",
             sequential(128 << 10),
@@ -28,7 +28,7 @@ pub(crate) fn measure() -> Vec<Figure> {
             operations,
             1.0,
         ),
-    ]
+    ])
 }
 
 fn share(rig: &Rig) -> f64 {

@@ -21,10 +21,13 @@ mod verdict;
 mod void;
 mod watched;
 
+use std::collections::HashMap;
+
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
 use crate::format::{
-    BlockKey, DurablePosition, EntryList, Link, SegmentId, SegmentMap, Sequence, Stream, Superblock,
+    BlockKey, DurablePosition, Entry, EntryList, Link, SegmentId, SegmentMap, Sequence, Stream,
+    Superblock,
 };
 use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
@@ -101,14 +104,49 @@ pub enum RecoveryError {
 }
 
 /// The entries of one record or summary, in the encoding of the device: a cache of 64 GiB has
-/// sixteen million.
+/// sixteen million. So each list says what is in it, and passes over it that find nothing are saved.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundList {
-    pub(crate) entries: EntryList,
+    entries: EntryList,
     /// Header and blocks were one transfer.
     pub(crate) combined: bool,
     /// From the crash journal: its data was on the device before the daemon died.
     pub(crate) replayed: bool,
+    has_drops: bool,
+    has_cleans: bool,
+    /// One past the number of its last block; 0 if it is empty.
+    end_number: u64,
+}
+
+impl FoundList {
+    pub(crate) fn new(entries: EntryList, combined: bool, replayed: bool) -> FoundList {
+        let (mut has_drops, mut has_cleans) = (false, false);
+        let mut end_number = 0;
+        for entry in entries.iter().filter_map(Result::ok) {
+            has_drops |= matches!(entry.entry, Entry::Drop { .. });
+            has_cleans |= matches!(entry.entry, Entry::Clean { .. });
+            end_number = entry.number + u64::from(entry.entry.count());
+        }
+        FoundList {
+            entries,
+            combined,
+            replayed,
+            has_drops,
+            has_cleans,
+            end_number,
+        }
+    }
+
+    /// This list with other entries.
+    pub(crate) fn with(&self, entries: EntryList) -> FoundList {
+        FoundList::new(entries, self.combined, self.replayed)
+    }
+
+    /// Its entries. Those that make no sense are left out: they were reported as damage when they
+    /// were read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {
+        self.entries.iter().filter_map(Result::ok)
+    }
 }
 
 /// A segment as found.
@@ -135,13 +173,46 @@ pub(crate) struct FoundSegment {
 }
 
 impl FoundSegment {
-    /// Its entries. Entries that make no sense are left out: they were reported as damage when they
-    /// were read.
+    /// The entries of its lists.
     pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {
-        self.lists
-            .iter()
-            .flat_map(|list| &list.entries)
-            .filter_map(Result::ok)
+        self.lists.iter().flat_map(FoundList::entries)
+    }
+
+    /// The entries of those of its lists that have any such.
+    fn entries_where(
+        &self,
+        has: impl Fn(&FoundList) -> bool,
+    ) -> impl Iterator<Item = NumberedEntry<'_>> {
+        let lists = self.lists.iter().filter(move |list| has(list));
+        lists.flat_map(FoundList::entries)
+    }
+
+    /// Its blocks that are no longer cached from there on: first key, count, number of the first.
+    pub(crate) fn drops(&self) -> impl Iterator<Item = (BlockKey, u16, u64)> {
+        let entries = self.entries_where(|list| list.has_drops);
+        entries.filter_map(|found| match found.entry {
+            Entry::Drop { key, count } => Some((key, count, found.number)),
+            _ => None,
+        })
+    }
+
+    /// Slots whose versions are on the origin: segment, first slot, count, number of the first.
+    pub(crate) fn cleans(&self) -> impl Iterator<Item = (SegmentId, u16, u16, u64)> {
+        let entries = self.entries_where(|list| list.has_cleans);
+        entries.filter_map(|found| match found.entry {
+            Entry::Clean {
+                segment,
+                slot,
+                count,
+            } => Some((segment, slot, count, found.number)),
+            _ => None,
+        })
+    }
+
+    /// One past the highest number in it; 0 if it is empty.
+    pub(crate) fn end_number(&self) -> u64 {
+        let ends = self.lists.iter().map(|list| list.end_number);
+        ends.max().unwrap_or(0)
     }
 }
 
@@ -166,7 +237,15 @@ pub(crate) struct Found {
     pub(crate) promised_too_much: bool,
 }
 
+/// Segments as found, by their ids.
+type ById<'a> = HashMap<SegmentId, &'a FoundSegment>;
+
 impl Found {
+    fn by_id(&self) -> ById<'_> {
+        let segments = self.segments.iter();
+        segments.map(|segment| (segment.id, segment)).collect()
+    }
+
     /// Notes a structure that has the right checksum and cannot be ours, once.
     pub(crate) fn malformed(&mut self, what: String) {
         if !self.unreadable.contains(&what) {
@@ -302,7 +381,7 @@ pub(crate) fn recover(
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
     let replayed = lists
         .filter(|list| list.replayed)
-        .flat_map(|list| &list.entries);
+        .flat_map(FoundList::entries);
     let report = ShardReport {
         used_segments: found.segments.len() as u32,
         segments: superblock.extents.segments(),

@@ -85,6 +85,7 @@ impl Entry {
     }
 
     /// Whether its last block has a key and a slot that an entry of its own could name.
+    #[inline]
     fn is_in_range(self) -> bool {
         let last = self.count() - 1;
         let key_fits = |key: BlockKey| key.0 + u64::from(last) < BlockKey::END;
@@ -457,6 +458,7 @@ pub struct EntryIter<'a> {
 impl<'a> Iterator for EntryIter<'a> {
     type Item = Result<NumberedEntry<'a>, MalformedEntry>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.bytes.is_empty() {
@@ -510,6 +512,7 @@ enum Decoded {
     Skip(u64),
 }
 
+#[inline]
 fn decode_head(head: u64) -> Option<Decoded> {
     let dirty = head & 8 != 0;
     let count = ((head >> 4) & 0xff) as u16 + 1;

@@ -216,6 +216,27 @@ impl Index {
         same_low && self.properties[at].key_high == (key.0 >> 32) as u8
     }
 
+    /// Has the processor fetch the buckets of these keys from memory, all at once. Looked up one by
+    /// one, each waits for its own.
+    pub(crate) fn touch(&self, keys: impl Iterator<Item = BlockKey>) {
+        let buckets = keys.flat_map(|key| self.homes(hash(key)));
+        // A bucket can lie in two lines of the processor's cache.
+        let ends = buckets.map(|bucket| self.table[bucket][0] | self.table[bucket][BUCKET - 1]);
+        std::hint::black_box(ends.fold(0, |all, value| all | value));
+    }
+
+    /// The numbers of live blocks and of dirty ones among them, in `len` slots from this one on.
+    pub(crate) fn counts(&self, first: Slot, len: usize) -> (u32, u32) {
+        let slots = &self.properties[first.0 as usize..][..len];
+        slots.iter().fold((0, 0), |(live, dirty), slot| {
+            let is_live = u32::from(slot.flags.live());
+            (
+                live + is_live,
+                dirty + (is_live & u32::from(slot.flags.dirty())),
+            )
+        })
+    }
+
     /// The number of slots.
     pub(crate) fn slots(&self) -> u32 {
         self.contents.len() as u32
@@ -300,6 +321,24 @@ impl Index {
         old.and_then(|(slot, flags)| flags.live().then_some(slot))
     }
 
+    /// [`Index::insert`] of a key of which [`Index::named`] knows nothing.
+    ///
+    /// # Panics
+    /// As [`Index::insert`].
+    pub(crate) fn insert_new(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+        flags: SlotFlags,
+    ) {
+        let hash = hash(key);
+        self.fill(key, slot, checksum);
+        self.live += 1;
+        self.place(key, hash, self.value(self.tag(hash), slot), slot);
+        self.set_flags(slot, flags);
+    }
+
     /// The first half of [`Index::insert`]: also returns the old slot's flags, from which the
     /// caller makes the new ones; they must follow at once. If those are not of a live slot, the
     /// block had been evicted from it.
@@ -313,14 +352,7 @@ impl Index {
         slot: Slot,
         checksum: u32,
     ) -> Option<(Slot, SlotFlags)> {
-        let at = slot.0 as usize;
-        let property = &mut self.properties[at];
-        assert!(!property.flags.live(), "a slot is filled once a generation");
-        property.key_high = (key.0 >> 32) as u8;
-        self.contents[at] = Content {
-            key_low: key.0 as u32,
-            checksum,
-        };
+        self.fill(key, slot, checksum);
         let hash = hash(key);
         let value = self.value(self.tag(hash), slot);
         if let Some((bucket, at)) = self.place_of(key, hash) {
@@ -336,6 +368,19 @@ impl Index {
         self.live += 1;
         self.place(key, hash, value, slot);
         None
+    }
+
+    /// Says what is in a slot from now on.
+    #[inline(always)]
+    fn fill(&mut self, key: BlockKey, slot: Slot, checksum: u32) {
+        let at = slot.0 as usize;
+        let property = &mut self.properties[at];
+        assert!(!property.flags.live(), "a slot is filled once a generation");
+        property.key_high = (key.0 >> 32) as u8;
+        self.contents[at] = Content {
+            key_low: key.0 as u32,
+            checksum,
+        };
     }
 
     /// Clears the slot that an entry named before, and returns it with its flags.

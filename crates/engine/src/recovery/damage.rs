@@ -1,7 +1,9 @@
 //! I14: damage is not absence. Finds structures that headers promise and that are not there.
 
+use std::collections::HashMap;
+
 use super::{Found, FoundSegment};
-use crate::format::{Sequence, Stream, Superblock};
+use crate::format::{SegmentId, Sequence, Stream, Superblock};
 
 /// Lists durable structures that are missing or make no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
@@ -28,20 +30,55 @@ fn may_count(found: &Found, segment: &FoundSegment) -> bool {
     }
 }
 
+/// The segments of a stream that are not below its tail, oldest first.
+struct Alive<'a> {
+    segments: Vec<&'a FoundSegment>,
+    generations: HashMap<SegmentId, Sequence>,
+}
+
+impl Alive<'_> {
+    fn of(found: &Found, stream: Stream) -> Alive<'_> {
+        let tail = found.tails[stream as usize];
+        let alive =
+            |segment: &&FoundSegment| segment.stream == stream && segment.generation >= tail;
+        let segments: Vec<&FoundSegment> = found.segments.iter().filter(alive).collect();
+        assert!(
+            segments.is_sorted_by_key(|segment| segment.generation),
+            "what is found is in order"
+        );
+        let generations = segments
+            .iter()
+            .map(|segment| (segment.id, segment.generation));
+        Alive {
+            generations: generations.collect(),
+            segments,
+        }
+    }
+
+    fn of_generation(&self, generation: Sequence) -> Option<&FoundSegment> {
+        let at = self
+            .segments
+            .binary_search_by_key(&generation, |segment| segment.generation);
+        Some(self.segments[at.ok()?])
+    }
+
+    /// Whether a segment is there under a higher generation than this.
+    fn is_younger(&self, id: SegmentId, generation: Sequence) -> bool {
+        let has = self.generations.get(&id);
+        has.is_some_and(|has| *has > generation)
+    }
+}
+
 /// Follows the chain of a stream's segments from the youngest to the tail. A link to a segment
 /// that was durable and is not there, or ends before it should, is damage.
 fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &mut Vec<String>) {
     let tail = found.tails[stream as usize];
     let durable = found.durable[stream as usize];
-    let alive: Vec<&FoundSegment> = found
-        .segments
-        .iter()
-        .filter(|segment| segment.stream == stream && segment.generation >= tail)
-        .collect();
+    let alive = Alive::of(found, stream);
     let was_durable = |generation: Sequence| {
         generation <= durable.generation || generation.epoch < superblock.decided_epoch
     };
-    for segment in &alive {
+    for segment in &alive.segments {
         if segment.decided && !segment.sealed {
             // I12: an attach since has left it with a summary. Its records say more than was
             // accepted of them.
@@ -57,14 +94,12 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             continue;
         }
         match alive
-            .iter()
-            .find(|other| other.generation == link.generation && other.id == link.segment)
+            .of_generation(link.generation)
+            .filter(|other| other.id == link.segment)
         {
             // The segment was renewed (I19): its old position is empty, its blocks are at the young
             // end.
-            None if alive
-                .iter()
-                .any(|other| other.id == link.segment && other.generation > link.generation) => {}
+            None if alive.is_younger(link.segment, link.generation) => {}
             None => lost.push(format!(
                 "segment {} of the {stream:?} stream (generation {}.{}) is missing",
                 link.segment.0, link.generation.epoch, link.generation.number
@@ -81,12 +116,10 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
         }
     }
     if durable.generation >= tail && durable.generation > Sequence::ZERO {
-        match alive
-            .iter()
-            .find(|segment| segment.generation == durable.generation)
-        {
+        match alive.of_generation(durable.generation) {
             // The segment may have been renewed since (I19), under a generation of its own.
             None if alive
+                .segments
                 .iter()
                 .any(|other| other.renewed && other.generation > durable.generation) => {}
             None => lost.push(format!(
@@ -125,11 +158,7 @@ mod tests {
     }
 
     fn list() -> FoundList {
-        FoundList {
-            entries: Default::default(),
-            combined: false,
-            replayed: false,
-        }
+        FoundList::new(Default::default(), false, false)
     }
 
     /// Whether damage of a segment with this generation counts below tails of 10 (write), 20 and 30.

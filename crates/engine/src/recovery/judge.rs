@@ -34,8 +34,11 @@ pub(super) fn judge(
             if list.replayed || (daemon_crash && !list.combined) {
                 continue;
             }
+            if found.is_known_durable(epoch, list.end_number.saturating_sub(1)) {
+                continue;
+            }
             let mut judged = EntryList::default();
-            for entry in list.entries.iter().filter_map(Result::ok) {
+            for entry in list.entries() {
                 let last = entry.number + u64::from(entry.entry.count()) - 1;
                 let is_data = matches!(entry.entry, Entry::Data { .. });
                 if !is_data || found.is_known_durable(epoch, last) {
@@ -46,7 +49,7 @@ pub(super) fn judge(
                         judge_data(device, place, entry, &mut judged, &mut found.bytes_read)?;
                 }
             }
-            list.entries = judged;
+            *list = list.with(judged);
         }
     }
     found.segments = segments;

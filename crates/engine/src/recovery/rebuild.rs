@@ -2,10 +2,13 @@
 
 use super::{Found, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::{BlockKey, Entry, Geometry, SegmentMap, Sequence, Slot, Stream, Superblock};
-use crate::map::index::{Index, SlotFlags};
+use crate::map::index::{Index, SlotFlags, hash};
 use crate::map::locks::{KeyMap, KeySet};
 use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
+
+/// Blocks whose places in the index are fetched from memory at once.
+const NEAR: usize = 32;
 
 pub(super) struct Rebuilt {
     pub(super) log: Log,
@@ -55,7 +58,7 @@ pub(super) fn rebuild(
     log.map = map;
     log.tails = found.tails;
     let ranks = Ranks::new(found)?;
-    let drops = newest_drops(geometry, found, &ranks);
+    let drops = Drops::new(geometry, found, &ranks);
     let mut index = Index::new(geometry.slots());
     let mut streams = vec![Stream::Write; geometry.segments_per_shard as usize];
     for segment in &found.segments {
@@ -64,36 +67,43 @@ pub(super) fn rebuild(
     let mut versions: Vec<Rank> = vec![0; geometry.slots() as usize];
     // Dropped versions that still survive: they need a `Drop` in their own stream.
     let mut shadowed: Vec<(BlockKey, Stream, Rank)> = Vec::new();
+    let mut accepted = Vec::new();
     for segment in &found.segments {
-        for (key, slot, number, flags, checksum) in blocks(geometry, segment) {
-            if !superblock.accepts(key, segment.generation.epoch) {
-                continue;
+        let epoch = segment.generation.epoch;
+        accepted.clear();
+        each_version(geometry, segment, |version| {
+            if superblock.accepts(version.key, epoch) {
+                accepted.push(version);
             }
-            let rank = ranks.rank(segment.generation.epoch, number);
-            let dropped = drops
-                .get(&key)
-                .is_some_and(|drops| drops.iter().any(|drop| *drop > rank));
-            if dropped {
-                shadowed.push((key, segment.stream, rank));
-                continue;
-            }
-            match index.find(key) {
-                Some(newer)
-                    if (versions[newer.0 as usize] > rank) != planted::is(Bug::OldestWins) =>
-                {
-                    index.add_shadows(newer, segment.stream.bit())
+        });
+        for near in accepted.chunks(NEAR) {
+            index.touch(near.iter().map(|version| version.key));
+            for version in near {
+                let key = version.key;
+                let rank = ranks.rank(epoch, version.number);
+                if drops.newest_of(key).is_some_and(|newest| newest > rank) {
+                    shadowed.push((key, segment.stream, rank));
+                    continue;
                 }
-                Some(older) => {
-                    let old_stream = streams[geometry.segment_of(older).0 as usize];
-                    let shadows = index.flags(older).shadows() | old_stream.bit();
-                    let (dirty, zero) = (flags.dirty(), flags.zero());
-                    index.insert(key, slot, checksum, SlotFlags::new(dirty, zero, shadows));
-                    versions[slot.0 as usize] = rank;
+                let known = index.find(key);
+                let is_newer = |known: Slot| {
+                    (versions[known.0 as usize] > rank) != planted::is(Bug::OldestWins)
+                };
+                if let Some(newer) = known.filter(|known| is_newer(*known)) {
+                    index.add_shadows(newer, segment.stream.bit());
+                    continue;
                 }
-                None => {
-                    index.insert(key, slot, checksum, flags);
-                    versions[slot.0 as usize] = rank;
+                match known {
+                    Some(older) => {
+                        let old_stream = streams[geometry.segment_of(older).0 as usize];
+                        let shadows = index.flags(older).shadows() | old_stream.bit();
+                        let (dirty, zero) = (version.flags.dirty(), version.flags.zero());
+                        let flags = SlotFlags::new(dirty, zero, shadows);
+                        index.insert(key, version.slot, version.checksum, flags);
+                    }
+                    None => index.insert_new(key, version.slot, version.checksum, version.flags),
                 }
+                versions[version.slot.0 as usize] = rank;
             }
         }
     }
@@ -109,26 +119,63 @@ pub(super) fn rebuild(
 }
 
 /// The newest `Drop` of each block in each stream.
-fn newest_drops(geometry: Geometry, found: &Found, ranks: &Ranks) -> KeyMap<[Rank; Stream::COUNT]> {
-    let mut drops: KeyMap<[Rank; Stream::COUNT]> = KeyMap::default();
-    let only = keys_if_drops_abound(geometry, found);
-    for segment in &found.segments {
-        for entry in segment.entries() {
-            let Entry::Drop { key, count } = entry.entry else {
-                continue;
-            };
-            for i in 0..u64::from(count) {
-                let is_needed = |only: &KeySet| only.contains(&key.plus(i));
-                if !only.as_ref().is_none_or(is_needed) {
-                    continue;
+struct Drops {
+    newest: KeyMap<[Rank; Stream::COUNT]>,
+    /// A bit is set for each dropped key, by its hash. Few of a cache's blocks were dropped, and the
+    /// map is too large for the processor's caches.
+    hashes: Vec<u64>,
+}
+
+/// Bits for each dropped key: one in so many of the others is looked up in vain.
+const BITS_PER_DROP: usize = 16;
+
+impl Drops {
+    fn new(geometry: Geometry, found: &Found, ranks: &Ranks) -> Drops {
+        let mut newest: KeyMap<[Rank; Stream::COUNT]> = KeyMap::default();
+        let only = keys_if_drops_abound(geometry, found);
+        for segment in &found.segments {
+            for (key, count, number) in segment.drops() {
+                for i in 0..u64::from(count) {
+                    let is_needed = |only: &KeySet| only.contains(&key.plus(i));
+                    if !only.as_ref().is_none_or(is_needed) {
+                        continue;
+                    }
+                    let rank = ranks.rank(segment.generation.epoch, number + i);
+                    let newest =
+                        &mut newest.entry(key.plus(i)).or_default()[segment.stream as usize];
+                    *newest = (*newest).max(rank);
                 }
-                let rank = ranks.rank(segment.generation.epoch, entry.number + i);
-                let newest = &mut drops.entry(key.plus(i)).or_default()[segment.stream as usize];
-                *newest = (*newest).max(rank);
             }
         }
+        let words = (newest.len() * BITS_PER_DROP / 64 + 1).next_power_of_two();
+        let mut hashes = vec![0; words];
+        for key in newest.keys() {
+            let (word, bit) = place_in(&hashes, *key);
+            hashes[word] |= bit;
+        }
+        Drops { newest, hashes }
     }
-    drops
+
+    /// The newest `Drop` of a block in any stream.
+    fn newest_of(&self, key: BlockKey) -> Option<Rank> {
+        let (word, bit) = place_in(&self.hashes, key);
+        if self.hashes[word] & bit == 0 {
+            return None;
+        }
+        self.newest.get(&key)?.iter().copied().max()
+    }
+
+    /// The newest `Drop` of a block in one stream; 0 if there is none.
+    fn newest_in(&self, stream: Stream, key: BlockKey) -> Rank {
+        let newest = self.newest.get(&key);
+        newest.map_or(0, |newest| newest[stream as usize])
+    }
+}
+
+/// Where the bit of a key is: which word, and a word with that bit alone.
+fn place_in(words: &[u64], key: BlockKey) -> (usize, u64) {
+    let hash = hash(key) as usize;
+    (hash / 64 % words.len(), 1 << (hash % 64))
 }
 
 /// Eight bytes can drop 256 blocks. Where more are dropped than a shard can hold, only those that
@@ -136,23 +183,34 @@ fn newest_drops(geometry: Geometry, found: &Found, ranks: &Ranks) -> KeyMap<[Ran
 fn keys_if_drops_abound(geometry: Geometry, found: &Found) -> Option<KeySet> {
     let segments = found.segments.iter();
     let dropped = segments
-        .flat_map(FoundSegment::entries)
-        .filter(|entry| matches!(entry.entry, Entry::Drop { .. }))
-        .map(|entry| u64::from(entry.entry.count()));
+        .flat_map(FoundSegment::drops)
+        .map(|(_, count, _)| u64::from(count));
     if dropped.sum::<u64>() <= u64::from(geometry.slots()) {
         return None;
     }
-    let segments = found.segments.iter();
-    let keys = segments.flat_map(|segment| blocks(geometry, segment));
-    Some(keys.map(|(key, ..)| key).collect())
+    let mut keys = KeySet::default();
+    for segment in &found.segments {
+        each_version(geometry, segment, |version| {
+            keys.insert(version.key);
+        });
+    }
+    Some(keys)
 }
 
-/// Every block version of a segment: key, slot, number, flags without shadows, checksum.
-fn blocks(
-    geometry: Geometry,
-    segment: &FoundSegment,
-) -> impl Iterator<Item = (BlockKey, Slot, u64, SlotFlags, u32)> {
-    segment.entries().flat_map(move |found| {
+/// A version of a block, as an entry lists it.
+#[derive(Clone, Copy)]
+struct Version {
+    key: BlockKey,
+    slot: Slot,
+    number: u64,
+    checksum: u32,
+    /// Without shadows.
+    flags: SlotFlags,
+}
+
+/// Calls `take` with every block version of a segment.
+fn each_version(geometry: Geometry, segment: &FoundSegment, mut take: impl FnMut(Version)) {
+    for found in segment.entries() {
         let (key, slot, count, dirty, zero) = match found.entry {
             Entry::Data {
                 key,
@@ -166,34 +224,33 @@ fn blocks(
                 count,
                 dirty,
             } => (key, slot, count, dirty, true),
-            Entry::Clean { .. } | Entry::Drop { .. } => (BlockKey(0), 0, 0, false, false),
+            Entry::Clean { .. } | Entry::Drop { .. } => continue,
         };
-        let fits = u32::from(slot) + u32::from(count) <= geometry.slots_per_segment();
-        let count = if fits { count } else { 0 };
-        (0..count).map(move |i| {
-            let checksum = if zero { 0 } else { found.checksum(i) };
-            let slot = geometry.slot(segment.id, slot + i);
-            (
-                key.plus(u64::from(i)),
-                slot,
-                found.number + u64::from(i),
-                SlotFlags::new(dirty, zero, 0),
-                checksum,
-            )
-        })
-    })
+        if u32::from(slot) + u32::from(count) > geometry.slots_per_segment() {
+            continue;
+        }
+        for i in 0..count {
+            take(Version {
+                key: key.plus(u64::from(i)),
+                slot: geometry.slot(segment.id, slot + i),
+                number: found.number + u64::from(i),
+                checksum: if zero { 0 } else { found.checksum(i) },
+                flags: SlotFlags::new(dirty, zero, 0),
+            });
+        }
+    }
 }
 
 /// Dropped versions that survive are shadows of cached versions, or want a `Drop` in their own
 /// stream if a crash came between the `Drop`s of several streams.
 fn note_dropped(
     index: &mut Index,
-    drops: &KeyMap<[Rank; Stream::COUNT]>,
+    drops: &Drops,
     shadowed: Vec<(BlockKey, Stream, Rank)>,
 ) -> Vec<MissingDrop> {
     let mut missing = Vec::new();
     for (key, stream, rank) in shadowed {
-        let own_drop = drops.get(&key).map_or(0, |drops| drops[stream as usize]);
+        let own_drop = drops.newest_in(stream, key);
         match index.find(key) {
             Some(slot) => index.add_shadows(slot, stream.bit()),
             None if own_drop < rank => missing.push(MissingDrop { stream, key }),
@@ -212,16 +269,8 @@ fn apply_cleans(geometry: Geometry, found: &Found, index: &mut Index) {
         generations[segment.id.0 as usize] = Some(segment.generation);
     }
     for segment in &found.segments {
-        for entry in segment.entries() {
-            let Entry::Clean {
-                segment: target,
-                slot,
-                count,
-            } = entry.entry
-            else {
-                continue;
-            };
-            let at = Sequence::new(segment.generation.epoch, entry.number);
+        for (target, slot, count, number) in segment.cleans() {
+            let at = Sequence::new(segment.generation.epoch, number);
             let Some(Some(generation)) = generations.get(target.0 as usize) else {
                 continue;
             };
@@ -268,13 +317,8 @@ fn fill_log(log: &mut Log, found: &mut Found, index: &Index, geometry: Geometry)
     log.take_back_places();
     for id in 0..geometry.segments_per_shard {
         let id = crate::format::SegmentId(id);
-        let mut live = 0;
-        let mut dirty = 0;
-        for at in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
-            let flags = index.flags(geometry.slot(id, at));
-            live += u32::from(flags.live());
-            dirty += u32::from(flags.live() && flags.dirty());
-        }
+        let slots = geometry.first_slot()..geometry.slots_per_segment();
+        let (live, dirty) = index.counts(geometry.slot(id, slots.start as u16), slots.len());
         let segment = log.segment(id);
         (segment.live, segment.dirty) = (live, dirty);
         if segment.state == SegmentState::Free {

@@ -251,11 +251,7 @@ fn learn_beyond(
 }
 
 fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
-    let list = FoundList {
-        entries: summary.entries,
-        combined: false,
-        replayed: false,
-    };
+    let list = FoundList::new(summary.entries, false, false);
     let decided =
         summary.kind != SummaryKind::Seal || summary.generation.epoch < superblock.decided_epoch;
     FoundSegment {
@@ -277,11 +273,7 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
 /// A list of entries, if all of it makes sense.
 fn sound_list(entries: EntryList, combined: bool, replayed: bool) -> Option<FoundList> {
     let sound = entries.iter().all(|entry| entry.is_ok());
-    sound.then_some(FoundList {
-        entries,
-        combined,
-        replayed,
-    })
+    sound.then(|| FoundList::new(entries, combined, replayed))
 }
 
 /// Follows the records of a segment that was not sealed, up to the first one missing (I13).
@@ -360,11 +352,8 @@ fn scan_records(
                     previous,
                     ..header.state
                 };
-                segment.lists.push(FoundList {
-                    entries: header.entries,
-                    combined: header.combined,
-                    replayed: false,
-                });
+                let list = FoundList::new(header.entries, header.combined, false);
+                segment.lists.push(list);
                 Some(header.blocks)
             }
             (None, Some(replayed)) => {

@@ -18,7 +18,7 @@
 //! is written for their sake alone (I8): the header that said them may belong to a record that does
 //! not count, and segments below them are used again.
 
-use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
+use super::{ById, Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
 use crate::format::plausible::SPREAD;
 use crate::format::{
@@ -39,10 +39,11 @@ pub(super) fn write(
     log.durable = found.durable;
     let drops = add_drops(found, log, missing);
     let found = &*found;
+    let by_id = found.by_id();
     let mut to_decide: Vec<_> = found
         .segments
         .iter()
-        .filter(|segment| needs_verdict(found, segment))
+        .filter(|segment| needs_verdict(found, &by_id, segment))
         .collect();
     let are_tails_unsaid = found.summary_tails != found.tails && !planted::is(Bug::TailsUnsaid);
     if to_decide.is_empty() && are_tails_unsaid {
@@ -77,8 +78,11 @@ pub(super) fn write(
     Ok(())
 }
 
-fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
-    !segment.decided || !segment.sealed || found.promised_too_much || link_dangles(found, segment)
+fn needs_verdict(found: &Found, by_id: &ById<'_>, segment: &FoundSegment) -> bool {
+    !segment.decided
+        || !segment.sealed
+        || found.promised_too_much
+        || link_dangles(found, by_id, segment)
 }
 
 /// True if a summary names a segment before it that is not there, or ends sooner. Three things
@@ -86,7 +90,7 @@ fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
 /// other segment's verdict was durable; a renewal followed a segment of which a crash left less or
 /// nothing; or an administrator accepted the damage. The summary is written again, or the next
 /// attach would take the link for damage.
-fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
+fn link_dangles(found: &Found, by_id: &ById<'_>, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
     };
@@ -94,10 +98,10 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
         return false;
     }
     let stream = segment.stream;
-    let there = found.segments.iter().any(|other| {
+    let there = by_id.get(&link.segment).is_some_and(|other| {
         let reaches = other.generation > link.generation
             || (other.generation == link.generation && other.end_slot >= link.end_slot);
-        other.stream == stream && other.id == link.segment && reaches
+        other.stream == stream && reaches
     });
     link.generation >= found.tails[stream as usize] && !there
 }
@@ -114,17 +118,19 @@ fn add_drops(
         drops[drop.stream as usize].push(drop.key);
     }
     // They count in the epoch of their segment, where nothing else may have their numbers.
-    let entries = found.segments.iter().flat_map(FoundSegment::entries);
-    let ends = entries.map(|entry| entry.number + u64::from(entry.entry.count()));
-    let mut number = ends.max().unwrap_or(1);
+    let ends = found.segments.iter().map(FoundSegment::end_number);
+    let mut number = ends.max().unwrap_or(0).max(1);
     for segment in &mut found.segments {
         let drops = &mut drops[segment.stream as usize];
         let youngest = log.streams[segment.stream as usize].order.back() == Some(&segment.id);
+        if !youngest || drops.is_empty() {
+            continue;
+        }
         let here = drops.len().min(room_for_drops(log, segment));
         let first = segment.entries().map(|entry| entry.number).min();
         let end = number + drops.len() as u64;
         let is_far = end - first.unwrap_or(number) >= SPREAD || end > Sequence::NUMBER_END;
-        if !youngest || here == 0 || is_far {
+        if here == 0 || is_far {
             continue;
         }
         let mut entries = EntryList::default();
@@ -133,11 +139,7 @@ fn add_drops(
             &drops.split_off(drops.len() - here),
             &mut entries,
         );
-        segment.lists.push(FoundList {
-            entries,
-            combined: false,
-            replayed: false,
-        });
+        segment.lists.push(FoundList::new(entries, false, false));
         segment.decided = false;
     }
     drops
