@@ -142,6 +142,11 @@ impl FoundList {
         FoundList::new(entries, self.combined, self.replayed)
     }
 
+    /// The number of its last block; 0 if it is empty.
+    fn last_number(&self) -> u64 {
+        self.end_number.saturating_sub(1)
+    }
+
     /// Its entries. Those that make no sense are left out: they were reported as damage when they
     /// were read.
     pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {

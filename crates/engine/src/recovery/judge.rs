@@ -9,7 +9,7 @@
 //! | any other | the data has the checksum |
 //! | any other, and the data cannot be read at all | yes: the reader gets an error, never something old |
 
-use super::{Found, RecoveryError};
+use super::{Found, FoundList, RecoveryError};
 use crate::checksum::crc32c;
 use crate::format::entry::NumberedEntry;
 use crate::format::{Entry, EntryList, Geometry, SegmentId, SegmentMap, Superblock};
@@ -30,11 +30,18 @@ pub(super) fn judge(
             continue;
         }
         let epoch = segment.generation.epoch;
+        let is_durable =
+            |found: &Found, list: &FoundList| found.is_known_durable(epoch, list.last_number());
+        if segment.sealed && segment.lists.iter().all(|list| is_durable(found, list)) {
+            // Every later recovery reads the seal as this one does.
+            segment.decided = true;
+            continue;
+        }
         for list in &mut segment.lists {
             if list.replayed || (daemon_crash && !list.combined) {
                 continue;
             }
-            if found.is_known_durable(epoch, list.end_number.saturating_sub(1)) {
+            if is_durable(found, list) {
                 continue;
             }
             let mut judged = EntryList::default();

@@ -14,6 +14,9 @@
 //! 7. The next attach goes by the verdict: its generation is that of the headers. A late copy of
 //!    the header at slot 11 changes nothing.
 //!
+//! A seal whose entries are all known durable leaves nothing to decide. So a start writes little,
+//! however much was sealed since the last one.
+//!
 //! Verdicts also carry the tails that recovery goes by. Where there is nothing to decide, a verdict
 //! is written for their sake alone (I8): the header that said them may belong to a record that does
 //! not count, and segments below them are used again.
