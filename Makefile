@@ -15,7 +15,8 @@ help:
 	@echo "make test      everything that fits in 30 minutes"
 	@echo "make test-browser   the dashboard in Chromium, which it installs (400 MB)"
 	@echo "make budgets   instructions, memory and metadata against their limits"
-	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
+	@echo "make bench     comparisons with nbdkit and with the bare emulated disk; instructions of a whole guest"
+	@echo "               against bench/instructions.json"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
 	@echo "make lab EXPERIMENT=recipes   the manual's recipes that need root, devices or a machine, in virtual machines"
@@ -145,3 +146,4 @@ lab: $(if $(LAB_STATIC),static,build)
 
 bench: packages build
 	python3 bench/measure.py
+	python3 bench/instructions.py

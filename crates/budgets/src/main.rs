@@ -4,6 +4,9 @@
 //! was when it was last looked into); ends with status 1 if one is worse. The instruction counts
 //! come from callgrind, which this program starts on itself. Arguments name the groups to measure,
 //! all without one: `forebay-budgets recovery memory`.
+//!
+//! `forebay-budgets --image FILE GIB` writes a full cache of that size to a sparse file, to start a
+//! daemon from.
 
 mod instructions;
 mod memory;
@@ -52,6 +55,11 @@ fn main() -> ExitCode {
     {
         return run_scenario(scenario);
     }
+    if let [_, image, path, gib] = arguments.as_slice()
+        && image == "--image"
+    {
+        return write_image(path, gib);
+    }
     let mut figures = Vec::new();
     let mut failed = false;
     for (group, measure) in GROUPS {
@@ -98,6 +106,24 @@ fn limit(limit: f64) -> String {
         "-".to_owned()
     } else {
         format!("{limit}")
+    }
+}
+
+fn write_image(path: &str, gib: &str) -> ExitCode {
+    let Some(size_bytes) = gib
+        .parse::<u64>()
+        .ok()
+        .and_then(|gib| gib.checked_mul(1 << 30))
+    else {
+        eprintln!("not a number of GiB: {gib}");
+        return ExitCode::from(2);
+    };
+    match recovery::write_image(path.as_ref(), size_bytes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot write {path}: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

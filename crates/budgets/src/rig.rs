@@ -24,7 +24,7 @@ pub(crate) struct Ram {
 const RUN_BYTES: usize = 1 << 20;
 
 impl Ram {
-    fn new(pages: u32, runs: u32) -> Ram {
+    pub(crate) fn new(pages: u32, runs: u32) -> Ram {
         let run_start = pages * PAGE_BYTES as u32;
         Ram {
             bytes: vec![0; run_start as usize + runs as usize * RUN_BYTES],
@@ -98,6 +98,7 @@ impl Rig {
             boot_id: BOOT,
             accept_damage: false,
             without_missing: false,
+            from_checkpoint: true,
         };
         let mut attached = attach(&mut device, &mut [], &options).expect("just created");
         let mut ram = Ram::new(4096, 48);

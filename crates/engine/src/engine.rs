@@ -1,5 +1,6 @@
 //! The state of one shard and its three calls: submit, complete, next action.
 
+mod checkpoint;
 pub(crate) mod control;
 
 use std::collections::VecDeque;

@@ -10,6 +10,7 @@
 //! cache (checksums are seeded with it), its own address and a CRC32C.
 
 mod cache_id;
+pub mod checkpoint;
 pub mod codec;
 pub mod entry;
 pub mod extents;

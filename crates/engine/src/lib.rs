@@ -5,7 +5,7 @@
 //! memory and I/O are arguments, so that the daemon and the simulator drive the same code.
 //! [`create`], [`attach`] and [`inspect`] are the control plane.
 //!
-//! The invariants I1 to I28 are in docs/INVARIANTS.md, and cited where they are enforced.
+//! The invariants I1 to I29 are in docs/INVARIANTS.md, and cited where they are enforced.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -41,6 +41,7 @@ mod unsaved;
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::MAX_RANGE_BYTES;
 pub use engine::control::DirtyBlock;
+pub use format::checkpoint::CheckpointHead;
 pub use format::{
     BlockKey, CacheDevice, CacheId, DATA_OFFSET_BYTES, Extent, Extents, Geometry, GeometryError,
     MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,
@@ -59,6 +60,7 @@ pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
 pub use settings::{Admission, Commit, FEWER_LONG_RUNS, Mode, Settings, Verify, WritebackPolicy};
 pub use slab::Slots;
 pub use stats::{Histogram, Stats};
+pub use store::checkpoint::{CHECKPOINT_LEAST_SLOTS, Checkpoint};
 pub use store::device_times::{DeviceTimes, Transfer, TransferTimes};
 pub use store::failed::{Promise, Unsaved};
 pub use store::stripe::Stripe;

@@ -139,6 +139,8 @@ pub enum Bug {
     BufferPassedBy,
     /// I23: a hit goes straight although its checksum is to be compared.
     StraightUnverified,
+    /// A checkpoint counts in every attach, and not only in the one after it was written.
+    OldCheckpoint,
 }
 
 impl Bug {
@@ -186,7 +188,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 66] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 67] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -253,6 +255,7 @@ impl Bug {
         (Bug::LentBeforeBelieved, "I28", "lent-before-believed"),
         (Bug::BufferPassedBy, "I1", "buffer-passed-by"),
         (Bug::StraightUnverified, "I23", "straight-unverified"),
+        (Bug::OldCheckpoint, "I29", "old-checkpoint"),
     ];
 }
 

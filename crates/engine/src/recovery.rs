@@ -6,7 +6,9 @@
 //! (I1); `verdict` writes the decisions down (I12).
 
 pub(crate) mod attach;
+pub(crate) mod checkpoint;
 mod damage;
+mod difference;
 pub(crate) mod joined;
 mod judge;
 mod leads;
@@ -32,6 +34,7 @@ use crate::format::{
 use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
 use crate::planted::{self, Bug};
+use crate::recovery::checkpoint::FirstPart;
 use crate::shm_journal::ReplayedRecord;
 use crate::store::durability::raise;
 use crate::store::failed::Promise;
@@ -80,6 +83,8 @@ pub struct ShardReport {
     pub replayed_entries: u64,
     /// Blocks in the memory buffer that are acknowledged and not in the log yet.
     pub buffered_blocks: u64,
+    /// It is as the checkpoint of an orderly stop says: summaries were not read.
+    pub from_checkpoint: bool,
     /// Durable structures that are missing or make no sense, in words.
     pub damage: Vec<String>,
 }
@@ -114,7 +119,7 @@ pub(crate) struct FoundList {
     pub(crate) replayed: bool,
     has_drops: bool,
     has_cleans: bool,
-    /// One past the number of its last block; 0 if it is empty.
+    /// The number after that of its last block; 0 if it is empty.
     end_number: u64,
 }
 
@@ -171,6 +176,8 @@ pub(crate) struct FoundSegment {
     pub(crate) renewed: bool,
     /// True if the segment has a summary of this generation.
     pub(crate) sealed: bool,
+    /// Its entries were not read: a checkpoint says what is in it.
+    pub(crate) unread: bool,
     /// The summary slot that counts.
     pub(crate) summary: Option<u8>,
     /// Something in it cannot be read or makes no sense.
@@ -214,7 +221,7 @@ impl FoundSegment {
         })
     }
 
-    /// One past the highest number in it; 0 if it is empty.
+    /// The number after the highest in it; 0 if it is empty.
     pub(crate) fn end_number(&self) -> u64 {
         let ends = self.lists.iter().map(|list| list.end_number);
         ends.max().unwrap_or(0)
@@ -368,21 +375,25 @@ pub(crate) fn recover(
     daemon_crash: bool,
     options: RecoverOptions,
 ) -> Result<Recovered, RecoveryError> {
-    let Looked {
-        map,
+    let is_after_stop = journal.is_empty() && !daemon_crash && options.promise.is_none();
+    let first_part = options.first_part.filter(|_| is_after_stop);
+    let stopped = match first_part {
+        Some(first) => {
+            let map = superblock.segment_map(shard);
+            checkpoint::recover(device, superblock, shard, &map, first)?
+        }
+        None => None,
+    };
+    let from_checkpoint = stopped.is_some();
+    let Put {
         mut found,
+        rebuilt,
+        rejected_blocks,
         lost,
-    } = look(device, superblock, shard, journal, options)?;
-    let tails = found.tails;
-    found.segments.retain(|segment| {
-        segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
-    });
-    if !lost.is_empty() && options.write {
-        void::void(device, superblock, &map, &mut found)?;
-        void::take_promises_back(&mut found);
-    }
-    let rejected_blocks = judge::judge(device, superblock, &map, &mut found, daemon_crash)?;
-    let rebuilt = rebuild::rebuild(superblock, shard, map, &mut found)?;
+    } = match stopped {
+        Some(stopped) => put_as_it_was(superblock, shard, stopped),
+        None => put_together(device, superblock, shard, journal, daemon_crash, options)?,
+    };
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
     let replayed = lists
         .filter(|list| list.replayed)
@@ -406,6 +417,7 @@ pub(crate) fn recover(
         rejected_blocks,
         replayed_entries: replayed.count() as u64,
         buffered_blocks: 0,
+        from_checkpoint,
         damage: lost,
     };
     let rebuild::Rebuilt {
@@ -427,6 +439,63 @@ pub(crate) fn recover(
     })
 }
 
+/// A shard put together, before anything is written.
+struct Put {
+    found: Found,
+    rebuilt: rebuild::Rebuilt,
+    rejected_blocks: u64,
+    lost: Vec<String>,
+}
+
+/// From all summaries, and the headers of segments that have none.
+fn put_together(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    journal: Vec<ReplayedRecord>,
+    daemon_crash: bool,
+    options: RecoverOptions,
+) -> Result<Put, RecoveryError> {
+    let Looked {
+        map,
+        mut found,
+        lost,
+    } = look(device, superblock, shard, journal, options)?;
+    let tails = found.tails;
+    found.segments.retain(|segment| {
+        segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
+    });
+    if !lost.is_empty() && options.write {
+        void::void(device, superblock, &map, &mut found)?;
+        void::take_promises_back(&mut found);
+    }
+    let rejected_blocks = judge::judge(device, superblock, &map, &mut found, daemon_crash)?;
+    let rebuilt = rebuild::rebuild(superblock, shard, map, &mut found)?;
+    Ok(Put {
+        found,
+        rebuilt,
+        rejected_blocks,
+        lost,
+    })
+}
+
+/// From the checkpoint of an orderly stop.
+fn put_as_it_was(superblock: &Superblock, shard: u16, stopped: checkpoint::FromCheckpoint) -> Put {
+    let checkpoint::FromCheckpoint { mut found, index } = stopped;
+    let map = superblock.segment_map(shard);
+    let log = rebuild::log_of(superblock, shard, map, &mut found, &index);
+    Put {
+        found,
+        rebuilt: rebuild::Rebuilt {
+            log,
+            index,
+            missing_drops: Vec::new(),
+        },
+        rejected_blocks: 0,
+        lost: Vec::new(),
+    }
+}
+
 /// Options of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoverOptions {
@@ -434,6 +503,8 @@ pub(crate) struct RecoverOptions {
     pub(crate) write: bool,
     /// The durable positions of the shard, if they are known from elsewhere.
     pub(crate) promise: Option<Promise>,
+    /// Where its checkpoint begins, if it may have one that counts.
+    pub(crate) first_part: Option<FirstPart>,
 }
 
 /// A `Drop` that must be durable before the shard is served (I3).

@@ -5,6 +5,7 @@
 
 pub(crate) mod append;
 mod away;
+pub(crate) mod checkpoint;
 mod cleans;
 pub(crate) mod contents;
 pub(crate) mod departed;

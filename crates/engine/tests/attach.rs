@@ -27,6 +27,7 @@ fn a_volume_that_is_not_there_yet_holds_up_nobody() {
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
+        from_checkpoint: true,
     };
     let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
     let record = attached.superblock.volumes[0].clone();
@@ -57,6 +58,7 @@ fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
+        from_checkpoint: true,
     };
     let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
     let record = attached.superblock.volumes[0].clone();
@@ -86,6 +88,7 @@ fn a_verdict_that_rots_is_missed() {
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
+        from_checkpoint: true,
     };
     for _ in 0..2 {
         attach(&mut rig.cache, &mut [], &options).expect("what was decided is there");

@@ -134,6 +134,7 @@ fn attach_without_and(
         boot_id: BOOT,
         accept_damage,
         without_missing: true,
+        from_checkpoint: true,
     };
     let attached = attach(devices, &mut [], &options);
     devices.missing = None;

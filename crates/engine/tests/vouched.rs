@@ -57,6 +57,7 @@ fn is_missed_or_harmless(cache: &Disk) -> bool {
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
+        from_checkpoint: true,
     };
     // The power was cut: there is no ring.
     match attach(&mut cache.clone(), &mut [], &options) {

@@ -127,6 +127,13 @@ impl Storage for BlockingStorage {
             into.copy_from_slice(wanted.ok_or(DeviceError::Io)?);
             return Ok(());
         }
+        let is_aligned = |at: usize| at.is_multiple_of(alignment);
+        if is_aligned(into.as_ptr().addr())
+            && is_aligned(into.len())
+            && is_aligned(offset_bytes as usize)
+        {
+            return read_at_least(&self.device, offset_bytes, into, into.len());
+        }
         for piece in into.chunks_mut(BOUNCE_BYTES - 2 * PAGE_BYTES) {
             let wide = widen(offset_bytes, piece.len(), alignment);
             let bounce = &mut self.bounce.bytes_mut()[..wide.len_bytes];

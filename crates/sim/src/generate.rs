@@ -60,6 +60,10 @@ pub fn plan(seed: u64) -> Plan {
         let each = Rng::of(seed, HITS_SALT).percent(50);
         config.settings.laboratory.each_hit_from_origin = each;
     }
+    if seed > NO_CHECKPOINTS {
+        checkpoints(&mut config, &mut steps, &mut Rng::of(seed, CHECKPOINT_SALT));
+        return numbered(config, steps, seed);
+    }
     if seed > ONE_COPY {
         copies::two_copies(&mut config, &mut steps, &mut Rng::of(seed, COPIES_SALT));
     }
@@ -79,6 +83,10 @@ pub fn plan(seed: u64) -> Plan {
     if seed > COPIED {
         straight(&mut config, &mut steps, &mut Rng::of(seed, STRAIGHT_SALT));
     }
+    numbered(config, steps, seed)
+}
+
+fn numbered(config: Config, steps: Vec<Step>, seed: u64) -> Plan {
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -122,6 +130,11 @@ const RETURNING: std::ops::Range<u64> = 26_000_001..30_000_001;
 
 /// The last seed of runs in which all that is read is copied.
 const COPIED: u64 = 30_000_000;
+
+/// The last seed of runs whose orderly stops leave no checkpoint; those after it keep one copy.
+const NO_CHECKPOINTS: u64 = 31_000_000;
+
+const CHECKPOINT_SALT: u64 = 34;
 
 const STRAIGHT_SALT: u64 = 33;
 
@@ -173,6 +186,22 @@ fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             },
         };
         steps.insert(at, step);
+    }
+}
+
+/// Orderly stops that leave a checkpoint, of caches that have room for one. Half of them are on sound
+/// devices, where what a start takes from it is compared with all summaries.
+fn checkpoints(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.checkpoints = true;
+    config.geometry.segments_per_shard += rng.pick(&[0, 8, 24]);
+    if rng.percent(50) {
+        config.cache_faults = FaultRates::NONE;
+        steps.retain(|step| !matches!(step, Step::Rot { .. } | Step::Harm { .. }));
+    }
+    for _ in 0..rng.pick(&[1, 2, 4, 8]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let power = rng.percent(50);
+        steps.insert(at, Step::Stop { power });
     }
 }
 
@@ -500,6 +529,7 @@ fn config(rng: &mut Rng) -> Config {
         reconnects: 0,
         origins_answer_hits: false,
         straight: false,
+        checkpoints: false,
         own_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)

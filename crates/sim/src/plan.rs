@@ -143,6 +143,8 @@ pub struct Config {
     pub origins_answer_hits: bool,
     /// Readers bring memory of their own.
     pub straight: bool,
+    /// Orderly stops write a checkpoint, and starts go by it.
+    pub checkpoints: bool,
     /// Share of volumes with settings of their own, in percent.
     pub own_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
@@ -203,6 +205,7 @@ impl Default for Config {
             reconnects: 0,
             origins_answer_hits: false,
             straight: false,
+            checkpoints: false,
             own_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,

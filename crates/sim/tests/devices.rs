@@ -32,6 +32,7 @@ fn try_attach(device: &mut Device) -> Result<u32, AttachError> {
         boot_id: [1; 16],
         accept_damage: true,
         without_missing: false,
+        from_checkpoint: true,
     };
     let mut rng = Rng::new(2);
     let mut control = Control::new(device, None, &mut rng);
@@ -93,6 +94,7 @@ fn an_attach_that_is_cut_short_takes_its_epoch_with_it() {
             boot_id: [1; 16],
             accept_damage: false,
             without_missing: false,
+            from_checkpoint: true,
         };
         let mut rng = Rng::new(u64::from(cut));
         let mut control = Control::new(&mut device, Some(cut), &mut rng);

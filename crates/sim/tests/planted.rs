@@ -105,6 +105,8 @@ fn every_planted_bug_is_found() {
                 Bug::LentBeforeBelieved => 25_778_001,
                 // Readers bring memory of their own from here on.
                 Bug::BufferPassedBy | Bug::StraightUnverified => 30_000_001,
+                // Orderly stops leave a checkpoint from here on.
+                Bug::OldCheckpoint => 31_000_001,
                 _ if bug.is_of_two_copies() => 21_000_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,

@@ -24,6 +24,7 @@ pub(crate) fn new_shard(
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
+        from_checkpoint: true,
     };
     let mut attached = attach(&mut blank, &mut [], &options).map_err(|error| error.to_string())?;
     let mut memory = ZeroMemory::with_buffer(match settings.commit {

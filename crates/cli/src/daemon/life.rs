@@ -9,9 +9,11 @@
 //! | [`failed_cache`] | putting it there |
 //! | [`lost_devices`] | devices that the cache goes on without, and putting that on record |
 //! | [`shutdown`] | the orderly stop |
+//! | [`checkpoint`] | what it writes down for the next start |
 //! | [`watchdog`] | telling the service manager that the daemon lives |
 
 pub(super) mod abandonment;
+mod checkpoint;
 mod failed_cache;
 pub(super) mod lost_devices;
 mod opening;

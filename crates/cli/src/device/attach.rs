@@ -634,6 +634,7 @@ pub(crate) fn attach(
         boot_id: boot_id()?,
         accept_damage: accepted.damage,
         without_missing: accepted.lack,
+        from_checkpoint: true,
     };
     let mut left = shared_memory::open(superblock)?;
     let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();

@@ -269,6 +269,9 @@ pub(crate) struct Recovery {
     /// In memory buffers and not in the log yet.
     #[serde(default)]
     pub(crate) buffered_blocks: u64,
+    /// Shards that were as the checkpoint of an orderly stop says.
+    #[serde(default)]
+    pub(crate) shards_from_checkpoint: u64,
     pub(crate) damage: Vec<String>,
     /// Damage for which all clean blocks were forgotten, with two copies of dirty data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -461,6 +464,7 @@ impl Recovery {
             rejected_blocks: sum(|shard| shard.rejected_blocks),
             buffered_blocks: report.buffered_blocks(),
             replayed_entries: sum(|shard| shard.replayed_entries),
+            shards_from_checkpoint: sum(|shard| u64::from(shard.from_checkpoint)),
             damage: report.damage().into_iter().map(str::to_owned).collect(),
             clean_left: report.clean_left.clone(),
         }

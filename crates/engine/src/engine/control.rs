@@ -50,13 +50,8 @@ impl Engine {
     /// If they name another one so.
     pub fn add_volume_at(&mut self, slot: VolumeSlot, config: VolumeConfig) {
         let mut volume = Volume::new(config);
-        for slot in 0..self.store.log.geometry.slots() {
-            let flags = self.store.index.flags(Slot(slot));
-            if flags.live() && volume.contains(self.store.index.key(Slot(slot))) {
-                volume.cached_blocks += 1;
-                volume.dirty_blocks += u64::from(flags.dirty());
-            }
-        }
+        let (first, end) = volume.keys();
+        (volume.cached_blocks, volume.dirty_blocks) = self.store.index.counts_of(first..end);
         let at = usize::from(slot.0);
         let count = self.store.volumes.len().max(at + 1);
         self.store.volumes.resize_with(count, || None);

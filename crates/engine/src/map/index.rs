@@ -13,10 +13,17 @@
 //! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
 //! block is not cached; but its copy on the device is known (see `departed`).
 
+mod image;
+
+use std::ops::Range;
+
 use wide::{CmpEq, i32x8};
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::map::locks::KeyMap;
+
+/// Slots that are counted at a time.
+const COUNTED: usize = 1 << 16;
 
 /// Places in a bucket of the table.
 const BUCKET: usize = 8;
@@ -121,9 +128,7 @@ impl Index {
     #[must_use]
     pub(crate) fn new(slots: u32) -> Index {
         let slots_usize = slots as usize;
-        // Headers, summaries and free segments take slots that are never live, so the table is
-        // nine tenths full at most.
-        let buckets = (slots_usize * 12 / 11).div_ceil(BUCKET) + 2;
+        let buckets = Index::buckets_for(slots);
         Index {
             contents: vec![Content::default(); slots_usize].into(),
             properties: vec![Property::default(); slots_usize].into(),
@@ -134,6 +139,12 @@ impl Index {
                 .unwrap_or(0),
             live: 0,
         }
+    }
+
+    /// Buckets for this many slots. Headers, summaries and free segments take slots that are never
+    /// live, so the table is nine tenths full at most.
+    pub(crate) fn buckets_for(slots: u32) -> usize {
+        (slots as usize * 12 / 11).div_ceil(BUCKET) + 2
     }
 
     /// Makes room for more slots. All entries get new places, in the order of the table: a
@@ -225,16 +236,48 @@ impl Index {
         std::hint::black_box(ends.fold(0, |all, value| all | value));
     }
 
-    /// The numbers of live blocks and of dirty ones among them, in `len` slots from this one on.
+    /// The numbers of live blocks and of dirty ones among them, in `len` slots from this one on: a
+    /// segment's, of which there are fewer than 4096.
     pub(crate) fn counts(&self, first: Slot, len: usize) -> (u32, u32) {
         let slots = &self.properties[first.0 as usize..][..len];
-        slots.iter().fold((0, 0), |(live, dirty), slot| {
-            let is_live = u32::from(slot.flags.live());
-            (
-                live + is_live,
-                dirty + (is_live & u32::from(slot.flags.dirty())),
-            )
-        })
+        // Without checks for overflow the compiler counts many at a time.
+        let (live, dirty) = slots.iter().fold((0u16, 0u16), |(live, dirty), slot| {
+            let is_live = u16::from(slot.flags.0 / LIVE);
+            let is_dirty = is_live & u16::from(slot.flags.0 & DIRTY);
+            (live.wrapping_add(is_live), dirty.wrapping_add(is_dirty))
+        });
+        (u32::from(live), u32::from(dirty))
+    }
+
+    /// The numbers of cached blocks with keys in a range, and of dirty ones among them.
+    pub(crate) fn counts_of(&self, keys: Range<BlockKey>) -> (u64, u64) {
+        let (mut cached, mut dirty) = (0, 0);
+        let (first, end) = (keys.start.0, keys.end.0);
+        if first >= end {
+            return (0, 0);
+        }
+        // Keys of which the higher bits are alike: numbers of 32 bits are compared many at a time.
+        for high in first >> 32..=(end - 1) >> 32 {
+            let low = |key: u64| key.clamp(high << 32, (high << 32) + u64::from(u32::MAX)) as u32;
+            let (first, last) = (low(first), low(end - 1));
+            let slots = self
+                .contents
+                .chunks(COUNTED)
+                .zip(self.properties.chunks(COUNTED));
+            for (contents, properties) in slots {
+                let slots = contents.iter().zip(properties);
+                let counts = slots.fold((0u32, 0u32), |(cached, dirty), (content, of)| {
+                    let is_in = u32::from(content.key_low.wrapping_sub(first) <= last - first);
+                    let is_cached =
+                        is_in & u32::from(of.key_high == high as u8) & u32::from(of.flags.0 / LIVE);
+                    let is_dirty = is_cached & u32::from(of.flags.0 & DIRTY);
+                    (cached.wrapping_add(is_cached), dirty.wrapping_add(is_dirty))
+                });
+                cached += u64::from(counts.0);
+                dirty += u64::from(counts.1);
+            }
+        }
+        (cached, dirty)
     }
 
     /// The number of slots.
@@ -697,6 +740,24 @@ mod tests {
             assert_eq!(index.flags(Slot(slot)), flags);
         }
         assert_eq!(index.find(BlockKey(977)), None);
+    }
+
+    #[test]
+    fn blocks_of_a_range_of_keys_are_counted() {
+        let mut index = Index::new(60);
+        let keys = |at: u32| BlockKey((1 << 32) - 20 + u64::from(at));
+        for at in 0..40 {
+            let flags = SlotFlags::new(at % 3 == 0, false, 0);
+            index.insert(keys(at), Slot(at), at, flags);
+        }
+        index.remove(keys(21));
+        let of = |range: Range<u32>| index.counts_of(keys(range.start)..keys(range.end));
+        assert_eq!(of(0..40), (39, 13), "on both sides of 2^32");
+        assert_eq!(of(18..24), (5, 1));
+        assert_eq!(of(1..2), (1, 0));
+        assert_eq!(of(5..5), (0, 0));
+        assert_eq!(index.counts(Slot(20), 4), (3, 0));
+        assert_eq!(index.counts(Slot(0), 60), (39, 13));
     }
 
     #[test]

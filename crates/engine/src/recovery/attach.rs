@@ -8,6 +8,7 @@ use crate::format::plausible::EPOCH_END;
 use crate::format::{CacheId, Geometry, Sequence, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::planted::{self, Bug};
+use crate::recovery::checkpoint::{self, FirstPart};
 use crate::recovery::watched::Watched;
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
 use crate::shm_journal::{self, ReplayedRecord, ShmIdentity};
@@ -24,6 +25,8 @@ pub struct AttachOptions {
     /// on two (I28): they are out of the cache from then on ([`Superblock::devices`] says which). The
     /// caller knows that the cache did not go on without those that are there.
     pub without_missing: bool,
+    /// Start from the checkpoint of an orderly stop, if it counts, and read no summaries.
+    pub from_checkpoint: bool,
 }
 
 /// Memory of a shard that outlived the daemon, as far as it is there.
@@ -274,6 +277,7 @@ fn attach_to(
         accept_damage: options.accept_damage,
         write: true,
         promise: None,
+        first_part: None,
     };
     if !missing.is_empty() || clean_left.is_some() {
         // Once a device is out it is never believed again. Where dirty data is on it alone it has to
@@ -291,12 +295,18 @@ fn attach_to(
     }
     leave(&mut superblock);
     superblock.write(device)?;
+    let may_be_as_stopped = options.from_checkpoint && !options.accept_damage;
+    let first_parts = match may_be_as_stopped && missing.is_empty() && clean_left.is_none() {
+        true => checkpoint::first_parts(device, &superblock),
+        false => Vec::new(),
+    };
     let (mut shards, mut report) = recover_all(
         device,
         &superblock,
         surviving,
         options.boot_id,
         recover_options,
+        &first_parts,
         promises,
     )?;
     report.clean_left = clean_left.map(AttachError::to_string);
@@ -389,8 +399,9 @@ fn inspect_as(
         accept_damage: true,
         write: false,
         promise: None,
+        first_part: None,
     };
-    let (shards, report) = recover_all(device, &superblock, surviving, boot_id, options, &[])?;
+    let (shards, report) = recover_all(device, &superblock, surviving, boot_id, options, &[], &[])?;
     Ok(Attached {
         superblock,
         shards,
@@ -422,6 +433,7 @@ fn recover_all(
     surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
     options: RecoverOptions,
+    first_parts: &[Option<FirstPart>],
     promises: &[Promise],
 ) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
     let mut shards = each_shard(
@@ -429,7 +441,8 @@ fn recover_all(
         surviving,
         boot_id,
         |shard, replayed, crashed| {
-            let options = options.of_shard(shard, promises);
+            let mut options = options.of_shard(shard, promises);
+            options.first_part = first_parts.get(usize::from(shard)).copied().flatten();
             recovery::recover(device, superblock, shard, replayed, crashed, options)
         },
     )?;

@@ -152,6 +152,7 @@ mod tests {
             decided: false,
             renewed: false,
             sealed: false,
+            unread: false,
             summary: None,
             damage: Some("it cannot be read".to_owned()),
         }

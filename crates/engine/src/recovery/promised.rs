@@ -183,6 +183,7 @@ fn recovered(headers: [Says; 3], renewal_is_there: bool) -> Result<(), RecoveryE
         accept_damage: false,
         write: false,
         promise: None,
+        first_part: None,
     };
     let superblock = device.superblock;
     recover(&mut device.disk, &superblock, 0, vec![], false, options).map(|_| ())
@@ -242,6 +243,7 @@ fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
             accept_damage: false,
             write: false,
             promise: None,
+            first_part: None,
         };
         let superblock = device.superblock;
         let result = recover(&mut device.disk, &superblock, 0, vec![], false, options);

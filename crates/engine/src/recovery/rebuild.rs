@@ -54,9 +54,6 @@ pub(super) fn rebuild(
     found: &mut Found,
 ) -> Result<Rebuilt, RecoveryError> {
     let geometry = superblock.geometry;
-    let mut log = Log::new(superblock, shard);
-    log.map = map;
-    log.tails = found.tails;
     let ranks = Ranks::new(found)?;
     let drops = Drops::new(geometry, found, &ranks);
     let mut index = Index::new(geometry.slots());
@@ -109,13 +106,27 @@ pub(super) fn rebuild(
     }
     let missing_drops = note_dropped(&mut index, &drops, shadowed);
     apply_cleans(geometry, found, &mut index);
-    fill_log(&mut log, found, &index, geometry);
-    log.stripe_free();
     Ok(Rebuilt {
-        log,
+        log: log_of(superblock, shard, map, found, &index),
         index,
         missing_drops,
     })
+}
+
+/// The log of a shard that has these segments and blocks.
+pub(super) fn log_of(
+    superblock: &Superblock,
+    shard: u16,
+    map: SegmentMap,
+    found: &mut Found,
+    index: &Index,
+) -> Log {
+    let mut log = Log::new(superblock, shard);
+    log.map = map;
+    log.tails = found.tails;
+    fill_log(&mut log, found, index, superblock.geometry);
+    log.stripe_free();
+    log
 }
 
 /// The newest `Drop` of each block in each stream.

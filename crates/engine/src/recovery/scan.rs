@@ -265,6 +265,7 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
         decided,
         renewed: summary.kind == SummaryKind::Renewal,
         sealed: true,
+        unread: false,
         summary: Some(summary.which),
         damage: None,
     }
@@ -300,6 +301,7 @@ fn scan_records(
         decided: generation.epoch < context.superblock.decided_epoch,
         renewed: false,
         sealed: false,
+        unread: false,
         summary,
         damage: None,
     };

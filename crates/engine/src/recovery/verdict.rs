@@ -14,8 +14,8 @@
 //! 7. The next attach goes by the verdict: its generation is that of the headers. A late copy of
 //!    the header at slot 11 changes nothing.
 //!
-//! A seal whose entries are all known durable leaves nothing to decide. So a start writes little,
-//! however much was sealed since the last one.
+//! A seal whose entries are all known durable leaves nothing to decide, nor does a segment that a
+//! checkpoint knows (I29). So a start writes little, however much was sealed since the last one.
 //!
 //! Verdicts also carry the tails that recovery goes by. Where there is nothing to decide, a verdict
 //! is written for their sake alone (I8): the header that said them may belong to a record that does
@@ -50,7 +50,9 @@ pub(super) fn write(
         .collect();
     let are_tails_unsaid = found.summary_tails != found.tails && !planted::is(Bug::TailsUnsaid);
     if to_decide.is_empty() && are_tails_unsaid {
-        let says = |segment: &&FoundSegment| !log.keeps_two() || log.is_on_two(segment.id);
+        let says = |segment: &&FoundSegment| {
+            !segment.unread && (!log.keeps_two() || log.is_on_two(segment.id))
+        };
         match found.segments.iter().rev().find(says) {
             Some(last) => to_decide.push(last),
             None => write_drops(device, log, Stream::Write, &[])?,
@@ -189,6 +191,7 @@ pub(super) fn restated(
     which: u8,
     tails: [Sequence; Stream::COUNT],
 ) -> Summary {
+    assert!(!found.unread, "a segment is restated from its entries");
     let mut entries = EntryList::default();
     let mut last_number = found.generation.number;
     // A record that was closed late can hold higher numbers than one behind it.

@@ -14,6 +14,7 @@ use crate::planted::{self, Bug};
 use crate::shm_journal::{JournalPage, PAGES};
 use crate::slab::Slab;
 use crate::store::append::PlacedAppend;
+use crate::store::checkpoint::segments_for_checkpoint;
 use crate::store::free_segments::FreeSegments;
 use crate::store::renewal_below::Below;
 
@@ -225,6 +226,8 @@ pub(crate) struct Log {
     pub(crate) journal_pages: Vec<usize>,
     pub(crate) journal_uses: u64,
     usable: usize,
+    /// Segments that are kept free for the checkpoint of an orderly stop.
+    for_checkpoint: usize,
     /// The number of devices that hold each dirty block.
     pub(super) copies: u8,
     /// Devices that are out, and those that are not: a bit for each number.
@@ -261,6 +264,7 @@ impl Log {
             journal_pages: (0..PAGES).collect(),
             journal_uses: 0,
             usable: 0,
+            for_checkpoint: 0,
             copies: superblock.copies,
             lost_devices: 0,
             opened_alone: false,
@@ -280,6 +284,11 @@ impl Log {
         let usable =
             |segment: &&Segment| segment.state != SegmentState::Absent && !segment.is_leaving();
         self.usable = self.segments.iter().filter(usable).count();
+        self.for_checkpoint = match self.copies {
+            0..2 => segments_for_checkpoint(&self.geometry),
+            // It has none.
+            _ => 0,
+        };
     }
 
     /// The number of blocks that fit when headers take little.
@@ -370,7 +379,8 @@ impl Log {
 
     /// The number of free segments to aim at whatever arrives.
     pub(crate) fn least_free(&self) -> usize {
-        RECLAIM_RESERVE + (2 + self.usable_segments() / 64).min(10)
+        let for_reclaim = RECLAIM_RESERVE + (2 + self.usable_segments() / 64).min(10);
+        for_reclaim.max(self.for_checkpoint)
     }
 
     /// Whether there is room for long writes, after there was none.

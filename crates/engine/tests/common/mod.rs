@@ -182,6 +182,7 @@ impl<C: Storage> Rig<C> {
             boot_id: BOOT,
             accept_damage: false,
             without_missing: false,
+            from_checkpoint: true,
         };
         let surviving = Surviving {
             journal: Some(&ram.journals[0]),

@@ -166,6 +166,7 @@ impl Served {
             boot_id: BOOT,
             accept_damage,
             without_missing: false,
+            from_checkpoint: true,
         };
         let attached = attach(&mut devices, &mut surviving, &options).map_err(Refusal::Attach)?;
         let mut volumes = attached.superblock.volumes.iter();

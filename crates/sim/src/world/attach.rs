@@ -8,6 +8,7 @@ use forebay_engine::{
     SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
 };
 
+use super::checkpoint::shards_of_checkpoints;
 use super::{Check, Life, World};
 use crate::device::Control;
 use crate::disk::Survival;
@@ -152,8 +153,10 @@ impl World<'_> {
                 boot_id,
                 accept_damage,
                 without_missing: self.keeps_two(),
+                from_checkpoint: self.plan.config.checkpoints,
             };
             let reads_before = self.cache.tally.reads;
+            let twin = self.twin();
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let before = Some(self.cache.disk.clone());
@@ -206,6 +209,7 @@ impl World<'_> {
                     self.cache.numbers = self.devices_in_use();
                 }
                 Ok(attached) => {
+                    self.compare(&attached, twin, &options, &promises)?;
                     if misses_one {
                         self.model.power_cut();
                     }
@@ -230,7 +234,9 @@ impl World<'_> {
                             self.forget_touched();
                         }
                     }
-                    self.settled_faults = Some(faults_before);
+                    // Who goes by a checkpoint does not look at summaries, and settles nothing.
+                    let looked = shards_of_checkpoints(&attached) == 0;
+                    self.settled_faults = looked.then_some(faults_before);
                     self.cache.numbers = self.devices_in_use();
                     return Ok(Some(attached));
                 }

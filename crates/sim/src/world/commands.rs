@@ -521,6 +521,7 @@ impl World<'_> {
         }
         self.counts().add("stopped in order", 1);
         self.nothing_more_begins()?;
+        self.write_checkpoint();
         let stuck = self.engines().any(|engine| engine.buffer_occupancy().1 > 0);
         self.end_in_flight(power);
         self.forgive_the_device();

@@ -4,6 +4,7 @@ mod aimed;
 mod attach;
 mod away;
 mod check;
+mod checkpoint;
 mod client;
 mod commands;
 mod crash;

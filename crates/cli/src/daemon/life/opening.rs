@@ -227,12 +227,16 @@ pub(super) fn open_cache(
         })
         .collect();
     let report = &attached.report;
+    let shards = report.shards.iter();
+    let as_stopped = shards.filter(|shard| shard.from_checkpoint).count();
     tracing::info!(
-        "cache {} attached: {} blocks cached, {} dirty, {} read to recover",
+        "cache {} attached: {} blocks cached, {} dirty, {} read to recover; {as_stopped} of {} shards as written down at \
+         the last stop",
         attached.superblock.id,
         report.cached_blocks(),
         report.dirty_blocks(),
         units::size(report.bytes_read()),
+        report.shards.len(),
     );
     let mut configs = Vec::new();
     let first_mode = profiles::first_mode(plan.profile);

@@ -13,6 +13,7 @@ use crate::daemon::control::commands::{Hooks, Progress};
 use crate::daemon::data::link::{Link, WorkerGone};
 use crate::daemon::data::ublk::{in_use, path};
 use crate::daemon::data::worker::Worker;
+use crate::daemon::life::checkpoint;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::Daemon;
 use crate::service_manager;
@@ -121,18 +122,36 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     };
     daemon.record_all_on_two()?;
     let stopped = daemon.carry_out(Command::Stop, Hooks::telling(tell));
-    stopped.map(drop).map_err(|error| {
+    if let Err(error) = stopped {
         if wait.hurried {
-            return anyhow::anyhow!("devices did not finish before a second signal");
+            bail!("devices did not finish before a second signal");
         }
         if began.elapsed() < DEVICES {
-            return error;
+            return Err(error);
         }
-        anyhow::anyhow!(
+        bail!(
             "devices did not finish within {} seconds",
             DEVICES.as_secs()
-        )
-    })
+        );
+    }
+    write_checkpoint(daemon, &mut wait);
+    Ok(())
+}
+
+fn write_checkpoint(daemon: &Daemon, wait: &mut Wait<'_>) {
+    let written = checkpoint::write(daemon, |percent| {
+        wait.look_at_notices();
+        wait.say_now_and_then(&format!(
+            "writing the index down for the next start, {percent} %"
+        ));
+        !wait.hurried
+    });
+    if let Err(error) = written {
+        tracing::warn!(
+            "the index could not be written down: {}; the next start takes longer, for it reads all summaries",
+            crate::failure::describe(&error)
+        );
+    }
 }
 
 /// Lets recordings have their end.
