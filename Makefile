@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual fuzz faults kills power-cuts ceph
+.PHONY: help quick demo test test-browser check budgets soak bench bench-nvme experiments lab build packages static deb rpm dist manual fuzz faults kills power-cuts ceph
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -17,6 +17,8 @@ help:
 	@echo "make budgets   instructions, memory and metadata against their limits"
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk; instructions of a whole guest"
 	@echo "               against bench/instructions.json"
+	@echo "make bench-nvme SSD=/dev/nvme0n1 DISK=/dev/sdb OPTIONS=--force   beside the kernel's caches on real devices,"
+	@echo "               which lose what is on them; a report with plots"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
 	@echo "make lab EXPERIMENT=recipes   the manual's recipes that need root, devices or a machine, in virtual machines"
@@ -143,6 +145,10 @@ LAB_STATIC := $(filter root all recipes recipe-%,$(subst $(comma), ,$(EXPERIMENT
 lab: $(if $(LAB_STATIC),static,build)
 	cargo build --locked --release -p forebay-lab
 	$(if $(LAB_STATIC),FOREBAY=$(STATIC_FOREBAY)) $(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
+
+# DISK and SSD lose all that is on them: OPTIONS=--force says so. bench/nvme.sh --help has the other options.
+bench-nvme: build
+	bench/nvme.sh --ssd "$(SSD)" --disk "$(DISK)" $(OPTIONS)
 
 bench: packages build
 	python3 bench/measure.py

@@ -5,8 +5,8 @@ use_devices() {
     HDD=$1
     SSD=$2
     SSD2=$3
-    HDD_SECTORS=$(cat /sys/block/$HDD/size)
-    SSD_SECTORS=$(cat /sys/block/$SSD/size)
+    HDD_SECTORS=$(cat /sys/class/block/$HDD/size)
+    SSD_SECTORS=$(cat /sys/class/block/$SSD/size)
 }
 use_devices $HDD $SSD $SSD2
 

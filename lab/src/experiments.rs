@@ -132,6 +132,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "bench-nvme",
+        summary: "bench/nvme.sh, which others run on their machines, over all systems",
+        script: include_str!("../guest/experiments/bench-nvme.sh"),
+        systems: "hdd",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        limit_seconds: 900,
+        ..USUAL
+    },
+    Experiment {
         name: "two-ssds",
         summary: "dirty data on two SSDs, pulled in turns 100 times under verified load on ext4 and xfs, and power cuts meanwhile",
         script: include_str!("../guest/experiments/two-ssds.sh"),

@@ -26,6 +26,8 @@ const WORDS: &str = include_str!("../guest/words.sh");
 const RECIPES: &str = include_str!("../guest/recipes.sh");
 const LIBRARY: &str = include_str!("../guest/library.sh");
 const SYSTEMS: &str = include_str!("../guest/systems.sh");
+/// For whoever runs it on devices of their own, with the files above.
+const NVME: &str = include_str!("../../bench/nvme.sh");
 
 /// The version that the manual's commands name is that of this source.
 const MANUAL_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -264,6 +266,7 @@ fn lives(
             ("recipes.sh", RECIPES),
             ("library.sh", LIBRARY),
             ("systems.sh", SYSTEMS),
+            ("nvme.sh", NVME),
             ("run.sh", &script),
         ] {
             let path = share.join(file);
