@@ -190,7 +190,9 @@ fn stop(device: &mut Generated, mut attached: Attached) {
     let mut ram = Ram::new(4096, 48);
     let mut engine = Engine::new(Settings::default(), recovered, [1; 16], &mut ram);
     engine.hold();
-    let checkpoint = engine.begin_checkpoint().expect("there is room for one");
+    let checkpoint = engine
+        .begin_checkpoint(&device.geometry)
+        .expect("there is room for one");
     for number in 0..checkpoint.parts() {
         let (address, part) = engine.checkpoint_part(&checkpoint, number);
         device.parts.insert(address, part);

@@ -48,7 +48,9 @@ fn stopped() -> Stopped {
 }
 
 fn write_checkpoint(engine: &mut Engine, superblock: &Superblock, cache: &mut Disk) -> Vec<u64> {
-    let checkpoint = engine.begin_checkpoint().expect("there is room for one");
+    let checkpoint = engine
+        .begin_checkpoint(&superblock.geometry)
+        .expect("there is room for one");
     let mut addresses = Vec::new();
     for number in 0..checkpoint.parts() {
         let (address, part) = engine.checkpoint_part(&checkpoint, number);
@@ -145,6 +147,17 @@ fn a_life_after_a_checkpoint_leaves_another() {
     assert!(goes_by_checkpoint(&stopped.cache));
     let again = start(&mut stopped.cache, true);
     assert_eq!(again.report.cached_blocks(), cached);
+}
+
+/// The highest number that there is, with the right checksum: no attach may break down over it.
+#[test]
+fn a_head_of_the_highest_epoch_is_none() {
+    let mut stopped = stopped();
+    let superblock = Superblock::read(&mut stopped.cache).expect("it is there");
+    let mut head = CheckpointHead::new(&superblock);
+    (head.epoch, head.sequence) = (u32::MAX, u64::MAX);
+    head.write(&superblock, &mut stopped.cache).expect("memory");
+    assert!(!goes_by_checkpoint(&stopped.cache));
 }
 
 /// With the right checksums, by a program with a mistake: slots that the table does not name, segments

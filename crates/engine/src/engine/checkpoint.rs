@@ -1,5 +1,6 @@
 //! Calls of the driver for the checkpoint of an orderly stop (I29).
 
+use crate::format::Geometry;
 use crate::parts::Engine;
 use crate::store::checkpoint::Checkpoint;
 
@@ -11,17 +12,14 @@ impl Engine {
     }
 
     /// Begins the checkpoint of a shard whose orderly stop has come to its end. The driver writes its
-    /// parts, flushes, and writes the head ([`crate::CheckpointHead`]). `None` if there can be none:
-    /// the next start reads all summaries then.
-    ///
-    /// # Panics
-    /// If the shard is not at rest.
-    pub fn begin_checkpoint(&mut self) -> Option<Checkpoint> {
-        assert!(
-            self.is_at_rest(),
-            "a checkpoint is of a shard that begins nothing more"
-        );
-        self.store.begin_checkpoint()
+    /// parts, flushes, and writes the head ([`crate::CheckpointHead`]). `None` if there can be none, of a
+    /// shard that is not at rest too: the next start reads all summaries then. `geometry` is that of the
+    /// superblock on record.
+    pub fn begin_checkpoint(&mut self, geometry: &Geometry) -> Option<Checkpoint> {
+        if !self.is_at_rest() {
+            return None;
+        }
+        self.store.begin_checkpoint(geometry)
     }
 
     /// A part of it, of less than a segment: the address on the cache devices

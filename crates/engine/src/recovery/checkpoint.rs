@@ -48,7 +48,7 @@ pub(super) fn first_parts(
     let head = CheckpointHead::read(superblock, device);
     let is_last = |head: &CheckpointHead| {
         // An attach has written its superblock once by now.
-        let is_of_this = head.epoch + 1 == superblock.epoch
+        let is_of_this = head.epoch.checked_add(1) == Some(superblock.epoch)
             && head.sequence.checked_add(1) == Some(superblock.sequence)
             && head.epoch == superblock.decided_epoch;
         is_of_this || planted::is(Bug::OldCheckpoint)

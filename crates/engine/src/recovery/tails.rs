@@ -83,7 +83,9 @@ pub(super) fn plan(
     }
     // I28: the write stream's tail is on two devices.
     let says = |segment: &&FoundSegment| {
-        !passed.contains(&segment.id) && (!log.keeps_two() || log.is_on_two(segment.id))
+        !segment.unread
+            && !passed.contains(&segment.id)
+            && (!log.keeps_two() || log.is_on_two(segment.id))
     };
     let carrier = found.segments.iter().find(says)?;
     let which = other_slot(log.segments[carrier.id.0 as usize].summary);

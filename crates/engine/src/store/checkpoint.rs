@@ -4,7 +4,7 @@
 use crate::format::checkpoint::{
     AliveLine, Part, PartPage, Section, SegmentLine, Shape, part_bytes, part_slot,
 };
-use crate::format::{Geometry, PAGE_BYTES, SegmentId, Slot};
+use crate::format::{Geometry, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::map::index::Index;
 use crate::store::Store;
 use crate::store::log::{Segment, SegmentState};
@@ -68,10 +68,20 @@ impl Store {
     }
 
     /// Begins the checkpoint of a shard that is at rest. `None` if it cannot have one: dirty data is
-    /// on two devices, the cache failed, hints wait for room in the log, or too few segments are free.
-    pub(crate) fn begin_checkpoint(&mut self) -> Option<Checkpoint> {
+    /// on two devices, the cache failed, hints wait for room in the log, its tails are not on record,
+    /// it has shrunk since its start, or too few segments are free. `geometry` is on record.
+    pub(crate) fn begin_checkpoint(&mut self, geometry: &Geometry) -> Option<Checkpoint> {
         let is_plain = self.log.map.places().is_none() && !self.log.keeps_two();
-        if !is_plain || self.failed_cache() || !self.waiting.cleans.is_empty() {
+        let is_said = (Stream::ALL.into_iter())
+            .all(|stream| self.durable_tail(stream) == self.log.tails[stream as usize]);
+        let has_its_size = self.index.slots() == geometry.slots()
+            && self.log.geometry.segments_per_shard == geometry.segments_per_shard;
+        if !is_plain
+            || !is_said
+            || !has_its_size
+            || self.failed_cache()
+            || !self.waiting.cleans.is_empty()
+        {
             return None;
         }
         self.forget_all_evicted();
@@ -168,5 +178,28 @@ impl Store {
             sealed,
             end_slot: segment.end_slot,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than a 64th, and a shard would do without (see `Log::reckon_usable`).
+    #[test]
+    fn a_checkpoint_takes_a_small_part_of_any_shard() {
+        for gib in [1u64, 9, 64, 1024, 8192] {
+            for block_bytes in [4096, 16_384, 65_536] {
+                let geometry = Geometry::for_device(gib << 30, block_bytes, Some(1), 1);
+                let Ok(geometry) = geometry else { continue };
+                let wanted = segments_for_checkpoint(&geometry);
+                let is_large = geometry.slots() >= CHECKPOINT_LEAST_SLOTS;
+                assert_eq!(wanted > 0, is_large, "{gib} GiB of {block_bytes}");
+                assert!(
+                    wanted * 200 <= geometry.segments_per_shard as usize,
+                    "{gib} GiB of {block_bytes}: {wanted}"
+                );
+            }
+        }
     }
 }

@@ -24,6 +24,9 @@ pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
 /// One that came free would only be used up at once, by an append that then waits for the next.
 const ROOM_AGAIN: usize = RECLAIM_RESERVE + 4;
 
+/// A checkpoint takes at most this part of a shard, in any geometry.
+const CHECKPOINT_PART: usize = 64;
+
 /// A claim on room in the log, by its purpose (I18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -284,10 +287,12 @@ impl Log {
         let usable =
             |segment: &&Segment| segment.state != SegmentState::Absent && !segment.is_leaving();
         self.usable = self.segments.iter().filter(usable).count();
-        self.for_checkpoint = match self.copies {
-            0..2 => segments_for_checkpoint(&self.geometry),
-            // It has none.
-            _ => 0,
+        let wanted = segments_for_checkpoint(&self.geometry);
+        // A shard of which most was taken away keeps the ids of all, and would keep all of the rest free.
+        let is_in_proportion = wanted <= self.usable / CHECKPOINT_PART;
+        self.for_checkpoint = match self.copies < 2 && is_in_proportion {
+            true => wanted,
+            false => 0,
         };
     }
 

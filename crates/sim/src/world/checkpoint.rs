@@ -94,7 +94,7 @@ fn write<T>(
     use forebay_engine::Storage;
     let mut head = CheckpointHead::new(superblock);
     for engine in hosts.iter_mut().flat_map(Host::engines) {
-        let Some(checkpoint) = engine.begin_checkpoint() else {
+        let Some(checkpoint) = engine.begin_checkpoint(&superblock.geometry) else {
             continue;
         };
         for number in 0..checkpoint.parts() {

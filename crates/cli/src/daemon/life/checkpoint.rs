@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use forebay_engine::{CHECKPOINT_LEAST_SLOTS, Checkpoint, CheckpointHead, Storage};
+use forebay_engine::{CHECKPOINT_LEAST_SLOTS, Checkpoint, CheckpointHead, Geometry, Storage};
 
 use crate::daemon::data::link::{Link, WorkerGone};
 use crate::daemon::state::{CacheSide, Daemon};
 use crate::units;
 
-/// The longest time to write it: the service manager waits for 90 seconds for the whole stop.
+/// No part is begun after this time: the service manager waits for 90 seconds for the whole stop. A
+/// device that never answers a write is not waited out, and systemd ends the daemon.
 const LONGEST: Duration = Duration::from_secs(25);
 
 /// The checkpoint of a shard, and the thread that has the shard.
@@ -32,7 +33,7 @@ pub(super) fn write(daemon: &Daemon, mut goes_on: impl FnMut(u64) -> bool) -> Re
         return Ok(());
     }
     let began = Instant::now();
-    let shards = begin(&daemon.links)?;
+    let shards = begin(&daemon.links, superblock.geometry)?;
     let all: usize = shards.iter().map(|of| of.checkpoint.parts()).sum();
     let mut head = CheckpointHead::new(&superblock);
     let mut written = 0;
@@ -65,6 +66,10 @@ pub(super) fn write(daemon: &Daemon, mut goes_on: impl FnMut(u64) -> bool) -> Re
         head.add(*shard, checkpoint.first_place());
     }
     if head.shards() == 0 {
+        tracing::info!(
+            "the index is not written down, and the next start reads all summaries: dirty data is on two devices, too little \
+             is free, or something is not on record yet"
+        );
         return Ok(());
     }
     // The shards are at rest: nobody has written what this flush is to cover, and a failure tells them
@@ -74,7 +79,9 @@ pub(super) fn write(daemon: &Daemon, mut goes_on: impl FnMut(u64) -> bool) -> Re
         Ok(head.write(&superblock, &mut cache.storage)?)
     })?;
     tracing::info!(
-        "the index is written down for the next start: {} in {:.1} s",
+        "the index is written down for the next start, of {} of {} shards: {} in {:.1} s",
+        head.shards(),
+        superblock.geometry.shards,
         units::size(bytes),
         began.elapsed().as_secs_f64()
     );
@@ -87,12 +94,12 @@ fn with_cache<T>(daemon: &Daemon, of: impl FnOnce(&mut CacheSide) -> Result<T>) 
     of(admin.cache.as_mut().context("there is no cache")?)
 }
 
-fn begin(links: &[Link]) -> Result<Vec<OfShard>, WorkerGone> {
+fn begin(links: &[Link], geometry: Geometry) -> Result<Vec<OfShard>, WorkerGone> {
     let mut shards = Vec::new();
     for link in links {
-        let begun = link.call(|worker| {
+        let begun = link.call(move |worker| {
             let engines = worker.host.engines();
-            let begun = engines.map(|engine| (engine.shard(), engine.begin_checkpoint()));
+            let begun = engines.map(|engine| (engine.shard(), engine.begin_checkpoint(&geometry)));
             begun.collect::<Vec<_>>()
         })?;
         for (shard, checkpoint) in begun {
