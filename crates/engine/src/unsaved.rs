@@ -53,7 +53,8 @@ impl Engine {
         let (index, buffer) = (&self.store.index, &self.buffer);
         let slots = (0..index.slots()).map(Slot);
         let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
-        let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
+        let mut listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
+        listed.dirty_blocks = self.store.stats.dirty_blocks;
         let buffered = ranges_of(buffer.unfinished_keys().collect());
         let logged = listed.ranges.iter().map(|range| (*range, false));
         let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
@@ -100,8 +101,11 @@ impl Engine {
     /// Whether somebody waits for a shorter list to be on record: [`Engine::list_unsaved`] has it.
     #[must_use]
     pub fn wants_revision(&self) -> bool {
-        let failed = self.store.failed.as_ref();
-        failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
+        let dirty_blocks = self.store.stats.dirty_blocks;
+        self.store.failed.as_ref().is_some_and(|failed| {
+            let is_shorter = dirty_blocks < failed.listed.dirty_blocks;
+            failed.recorded && failed.listed.revision_wanted && is_shorter
+        })
     }
 
     /// True if a failed write must not be answered yet (I10). As long as an older version of any of

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 93] = [
+const FOUND: [(u64, &str); 95] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -346,6 +346,14 @@ const FOUND: [(u64, &str); 93] = [
     (
         30_004_371,
         "a hit that nobody compares comes from a device whose failed flush took it (I1)",
+    ),
+    (
+        24_341_974,
+        "the list of a failed cache is put on record again and again, and is the same (I15)",
+    ),
+    (
+        31_033_995,
+        "so it is by two threads in turn, and nothing else is done (I15)",
     ),
 ];
 

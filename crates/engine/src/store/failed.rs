@@ -55,6 +55,8 @@ pub(crate) struct Listed {
     pub(crate) ranges: Vec<(BlockKey, BlockKey)>,
     /// Somebody waits for the list to get shorter.
     pub(crate) revision_wanted: bool,
+    /// Dirty blocks when it was made. As long as there are as many, another one is the same.
+    pub(crate) dirty_blocks: u64,
 }
 
 impl Listed {
