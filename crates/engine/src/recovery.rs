@@ -376,22 +376,18 @@ pub(crate) fn recover(
     options: RecoverOptions,
 ) -> Result<Recovered, RecoveryError> {
     let is_after_stop = journal.is_empty() && !daemon_crash && options.promise.is_none();
-    let first_part = options.first_part.filter(|_| is_after_stop);
-    let stopped = match first_part {
-        Some(first) => {
-            let map = superblock.segment_map(shard);
-            checkpoint::recover(device, superblock, shard, &map, first)?
-        }
+    let as_stopped = match options.first_part.filter(|_| is_after_stop) {
+        Some(first) => checkpoint::recover(device, superblock, shard, first)?,
         None => None,
     };
-    let from_checkpoint = stopped.is_some();
+    let from_checkpoint = as_stopped.is_some();
     let Put {
         mut found,
         rebuilt,
         rejected_blocks,
         lost,
-    } = match stopped {
-        Some(stopped) => put_as_it_was(superblock, shard, stopped),
+    } = match as_stopped {
+        Some(put) => put,
         None => put_together(device, superblock, shard, journal, daemon_crash, options)?,
     };
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
@@ -477,23 +473,6 @@ fn put_together(
         rejected_blocks,
         lost,
     })
-}
-
-/// From the checkpoint of an orderly stop.
-fn put_as_it_was(superblock: &Superblock, shard: u16, stopped: checkpoint::FromCheckpoint) -> Put {
-    let checkpoint::FromCheckpoint { mut found, index } = stopped;
-    let map = superblock.segment_map(shard);
-    let log = rebuild::log_of(superblock, shard, map, &mut found, &index);
-    Put {
-        found,
-        rebuilt: rebuild::Rebuilt {
-            log,
-            index,
-            missing_drops: Vec::new(),
-        },
-        rejected_blocks: 0,
-        lost: Vec::new(),
-    }
 }
 
 /// Options of a recovery.

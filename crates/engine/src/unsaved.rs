@@ -53,8 +53,7 @@ impl Engine {
         let (index, buffer) = (&self.store.index, &self.buffer);
         let slots = (0..index.slots()).map(Slot);
         let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
-        let mut listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
-        listed.dirty_blocks = self.store.stats.dirty_blocks;
+        let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
         let buffered = ranges_of(buffer.unfinished_keys().collect());
         let logged = listed.ranges.iter().map(|range| (*range, false));
         let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
@@ -103,8 +102,9 @@ impl Engine {
     pub fn wants_revision(&self) -> bool {
         let dirty_blocks = self.store.stats.dirty_blocks;
         self.store.failed.as_ref().is_some_and(|failed| {
-            let is_shorter = dirty_blocks < failed.listed.dirty_blocks;
-            failed.recorded && failed.listed.revision_wanted && is_shorter
+            let listed = &failed.listed;
+            // As long as as many are dirty another list is the same.
+            failed.recorded && listed.revision_wanted && dirty_blocks < listed.blocks()
         })
     }
 

@@ -31,6 +31,35 @@ pub const HEAD_FIXED_BYTES: usize = 4 + 2 + 2 + 4 + 16 + 4 + 8 + 2;
 pub const PART_FIXED_BYTES: usize =
     4 + 2 + 2 + 4 + 16 + 2 + 4 + 4 + 4 * 4 + Stream::COUNT * Sequence::BYTES + 4;
 
+/// Begins a head or a part: both begin alike.
+fn begin(magic: u32, id: CacheId, page: &mut [u8]) -> Writer<'_> {
+    let mut out = Writer::new(page);
+    out.u32(magic);
+    out.u16(FORMAT_VERSION);
+    out.u16(0);
+    out.u32(0); // checksum: see `sum_up`
+    out.bytes(&id.0);
+    out
+}
+
+/// Enters the checksum of all of it.
+fn sum_up(id: CacheId, bytes: &mut [u8]) {
+    let sum = checksum(id, bytes);
+    bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Reads on behind the beginning. `None` if this begins otherwise, or is not whole.
+fn open(magic: u32, id: CacheId, bytes: &[u8]) -> Option<Reader<'_>> {
+    let mut input = Reader::new(bytes);
+    if input.u32() != magic || input.u16() != FORMAT_VERSION {
+        return None;
+    }
+    input.u16();
+    let sum = input.u32();
+    let is_whole = input.fixed::<16>() == id.0 && sum == page_checksum(id, bytes, 8);
+    is_whole.then_some(input)
+}
+
 /// The head of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointHead {
@@ -79,12 +108,7 @@ impl CheckpointHead {
         };
         let id = superblock.id;
         let mut page = vec![0; PAGE_BYTES];
-        let mut out = Writer::new(&mut page);
-        out.u32(HEAD_MAGIC);
-        out.u16(FORMAT_VERSION);
-        out.u16(0);
-        out.u32(0); // checksum, below
-        out.bytes(&id.0);
+        let mut out = begin(HEAD_MAGIC, id, &mut page);
         out.u32(self.epoch);
         out.u64(self.sequence);
         out.u16(self.first_parts.len() as u16);
@@ -92,8 +116,7 @@ impl CheckpointHead {
         for segment in &self.first_parts {
             out.u32(segment.map_or(0, |segment| segment.0 + 1));
         }
-        let sum = checksum(id, &page);
-        page[8..12].copy_from_slice(&sum.to_le_bytes());
+        sum_up(id, &mut page);
         device.write(address(on.number, HEAD_OFFSET_BYTES), &page)?;
         device.flush()
     }
@@ -108,15 +131,7 @@ impl CheckpointHead {
         let mut page = vec![0; PAGE_BYTES];
         let read = device.read(address(on.number, HEAD_OFFSET_BYTES), &mut page);
         read.ok()?;
-        let mut input = Reader::new(&page);
-        if input.u32() != HEAD_MAGIC || input.u16() != FORMAT_VERSION {
-            return None;
-        }
-        input.u16();
-        let sum = input.u32();
-        if input.fixed::<16>() != id.0 || sum != page_checksum(id, &page, 8) {
-            return None;
-        }
+        let mut input = open(HEAD_MAGIC, id, &page)?;
         let epoch = input.u32();
         let sequence = input.u64();
         let shards = input.u16();
@@ -250,12 +265,7 @@ pub(crate) struct PartPage {
 impl PartPage {
     /// Completes a part: its elements are in `bytes` behind the page.
     pub(crate) fn encode(&self, id: CacheId, bytes: &mut [u8]) {
-        let mut out = Writer::new(&mut bytes[..PAGE_BYTES]);
-        out.u32(PART_MAGIC);
-        out.u16(FORMAT_VERSION);
-        out.u16(0);
-        out.u32(0); // checksum, below
-        out.bytes(&id.0);
+        let mut out = begin(PART_MAGIC, id, &mut bytes[..PAGE_BYTES]);
         out.u16(self.shard);
         out.u32(self.epoch);
         out.u32(self.number);
@@ -269,21 +279,12 @@ impl PartPage {
         out.u32(self.next.0);
         assert_eq!(out.position(), PART_FIXED_BYTES);
         out.zero_rest();
-        let sum = checksum(id, bytes);
-        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        sum_up(id, bytes);
     }
 
     /// Reads the page of a part; `bytes` is the whole part. `None` if it is no part, or not whole.
     pub(crate) fn decode(id: CacheId, bytes: &[u8]) -> Option<PartPage> {
-        let mut input = Reader::new(bytes);
-        if input.u32() != PART_MAGIC || input.u16() != FORMAT_VERSION {
-            return None;
-        }
-        input.u16();
-        let sum = input.u32();
-        if input.fixed::<16>() != id.0 {
-            return None;
-        }
+        let mut input = open(PART_MAGIC, id, bytes)?;
         let (shard, epoch, number) = (input.u16(), input.u32(), input.u32());
         let mut shape = Shape {
             segments: input.u32(),
@@ -296,8 +297,7 @@ impl PartPage {
             *tail = Sequence::decode(&mut input);
         }
         let next = SegmentId(input.u32());
-        let is_whole = !input.overran() && sum == page_checksum(id, bytes, 8);
-        is_whole.then_some(PartPage {
+        (!input.overran()).then_some(PartPage {
             shard,
             epoch,
             number,

@@ -15,8 +15,9 @@ use std::collections::BTreeSet;
 
 use super::damage::damage;
 use super::judge::judge;
+use super::rebuild::{Rebuilt, log_of};
 use super::scan::scan;
-use super::{Found, FoundSegment, RecoveryError};
+use super::{FoundSegment, Put, RecoveryError};
 use crate::format::checkpoint::{
     AliveLine, CheckpointHead, Part, PartPage, Section, SegmentLine, Shape, part_bytes, part_slot,
 };
@@ -25,7 +26,7 @@ use crate::format::{PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Superbl
 use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
 use crate::planted::{self, Bug};
-use crate::store::checkpoint::LEAST_FREE;
+use crate::store::log::{Log, SegmentState, WANTED_FREE};
 
 /// Where the checkpoint of a shard begins.
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +65,7 @@ pub(super) fn first_parts(
     first_parts.map(|segment| segment.map(first_part)).collect()
 }
 
-/// A shard as its checkpoint says.
-pub(super) struct FromCheckpoint {
-    pub(super) found: Found,
-    pub(super) index: Index,
-}
-
-/// Recovers a shard from its checkpoint. `None` if all summaries have to be read.
+/// Puts a shard together as its checkpoint says. `None` if all summaries have to be read.
 ///
 /// # Errors
 /// Only that the device is gone.
@@ -78,13 +73,13 @@ pub(super) fn recover(
     device: &mut dyn Storage,
     superblock: &Superblock,
     shard: u16,
-    map: &SegmentMap,
     first: FirstPart,
-) -> Result<Option<FromCheckpoint>, RecoveryError> {
+) -> Result<Option<Put>, RecoveryError> {
+    let map = superblock.segment_map(shard);
     let mut parts = Parts {
         device,
         superblock,
-        map,
+        map: &map,
         buffer: vec![0; PAGE_BYTES + part_bytes(&superblock.geometry)],
         bytes_read: 0,
     };
@@ -92,25 +87,25 @@ pub(super) fn recover(
         return Ok(None);
     };
     let bytes_read = parts.bytes_read;
-    if !is_plausible(superblock, map, &read) {
-        return Ok(None);
-    }
     let Contents {
         tails,
         lines,
         index,
     } = read;
+    if !are_plausible(superblock, &map, &tails, &lines) {
+        return Ok(None);
+    }
     let ids = to_scan(&lines);
     let epoch_end = superblock.epoch;
     let mut found = scan(
         device,
         superblock,
-        (map, &ids),
+        (&map, &ids),
         shard,
         Vec::new(),
         epoch_end,
     )?;
-    let rejected = judge(device, superblock, map, &mut found, false)?;
+    let rejected = judge(device, superblock, &map, &mut found, false)?;
     let as_said = |segment: &FoundSegment| {
         let alive = lines[segment.id.0 as usize].alive;
         alive.is_some_and(|alive| is_same(segment, &alive))
@@ -132,8 +127,21 @@ pub(super) fn recover(
     let in_order = |segment: &FoundSegment| (segment.stream, segment.generation);
     found.segments.sort_by_key(in_order);
     found.bytes_read += bytes_read;
-    let is_whole = damage(&found, superblock).is_empty();
-    Ok(is_whole.then_some(FromCheckpoint { found, index }))
+    if !damage(&found, superblock).is_empty() {
+        return Ok(None);
+    }
+    let log = log_of(superblock, shard, map, &mut found, &index);
+    let put = Put {
+        rejected_blocks: rejected,
+        rebuilt: Rebuilt {
+            log,
+            index,
+            missing_drops: Vec::new(),
+        },
+        found,
+        lost: Vec::new(),
+    };
+    Ok(has_its_blocks(&put.rebuilt.log).then_some(put))
 }
 
 /// The contents of a checkpoint.
@@ -246,33 +254,35 @@ fn take(
     Some(())
 }
 
-/// Whether segments and index can be of one cache: a checksum keeps out rot, and not what a program
-/// with a mistake wrote.
-fn is_plausible(superblock: &Superblock, map: &SegmentMap, read: &Contents) -> bool {
-    let geometry = superblock.geometry;
-    let slots = geometry.first_slot()..geometry.slots_per_segment();
-    let mut free = 0;
-    for (id, line) in (0..).map(SegmentId).zip(&read.lines) {
-        let first = geometry.slot(id, slots.start as u16);
-        let (live, dirty) = read.index.counts(first, slots.len());
-        let fits = match &line.alive {
-            None => live == 0,
-            Some(alive) => {
-                let generation = alive.generation;
-                map.has(id)
-                    && generation >= read.tails[alive.stream as usize]
-                    && generation.epoch < superblock.epoch
-                    && generation.number < Sequence::NUMBER_END
-                    && u32::from(alive.end_slot) <= slots.end
-                    && (dirty == 0 || alive.stream == Stream::Write)
-            }
-        };
-        if !fits {
-            return false;
-        }
-        free += usize::from(line.alive.is_none() && map.has(id));
-    }
-    free >= LEAST_FREE
+/// Whether a cache can have such segments: a checksum keeps out rot, and not what a program with a
+/// mistake wrote.
+fn are_plausible(
+    superblock: &Superblock,
+    map: &SegmentMap,
+    tails: &[Sequence; Stream::COUNT],
+    lines: &[SegmentLine],
+) -> bool {
+    let slots = superblock.geometry.slots_per_segment();
+    let fits = |id: SegmentId, alive: &AliveLine| {
+        let generation = alive.generation;
+        map.has(id)
+            && generation >= tails[alive.stream as usize]
+            && generation.epoch < superblock.epoch
+            && generation.number < Sequence::NUMBER_END
+            && u32::from(alive.end_slot) <= slots
+    };
+    let of_ids = || (0..).map(SegmentId).zip(lines);
+    let free = of_ids().filter(|(id, line)| line.alive.is_none() && map.has(*id));
+    free.count() >= WANTED_FREE
+        && of_ids().all(|(id, line)| line.alive.is_none_or(|alive| fits(id, &alive)))
+}
+
+/// Whether blocks are where they can be: none in a free segment, dirty ones in the write stream alone.
+fn has_its_blocks(log: &Log) -> bool {
+    log.segments.iter().all(|segment| match segment.state {
+        SegmentState::Sealed => segment.dirty == 0 || segment.stream == Stream::Write,
+        _ => segment.live == 0,
+    })
 }
 
 /// Segments that have no summary yet, and the youngest of each stream: what their headers and summaries

@@ -60,12 +60,12 @@ fn of_logs(log: &Log, scanned: &Log) -> Option<String> {
              {end_slot}, summary {summary:?}"
         )
     };
-    let segments = (0..).zip(log.segments.iter().zip(&scanned.segments));
+    let mut segments = (0..).zip(log.segments.iter().zip(&scanned.segments));
     let differs = |(id, (of, scanned)): (u32, (&Segment, &Segment))| {
         let (of, scanned) = (segment(of), segment(scanned));
         (of != scanned).then(|| format!("segment {id}: {of} and not {scanned}"))
     };
-    { segments }.find_map(differs)
+    segments.find_map(differs)
 }
 
 fn of_indexes(shard: &Recovered, scanned: &Recovered) -> Option<String> {

@@ -56,12 +56,7 @@ pub(super) fn rebuild(
     let geometry = superblock.geometry;
     let ranks = Ranks::new(found)?;
     let drops = Drops::new(geometry, found, &ranks);
-    let mut index = Index::new(geometry.slots());
-    let mut streams = vec![Stream::Write; geometry.segments_per_shard as usize];
-    for segment in &found.segments {
-        streams[segment.id.0 as usize] = segment.stream;
-    }
-    let mut versions: Vec<Rank> = vec![0; geometry.slots() as usize];
+    let mut newest = Newest::new(geometry, found);
     // Dropped versions that still survive: they need a `Drop` in their own stream.
     let mut shadowed: Vec<(BlockKey, Stream, Rank)> = Vec::new();
     let mut accepted = Vec::new();
@@ -73,37 +68,20 @@ pub(super) fn rebuild(
                 accepted.push(version);
             }
         });
-        for near in accepted.chunks(NEAR) {
-            index.touch(near.iter().map(|version| version.key));
-            for version in near {
-                let key = version.key;
-                let rank = ranks.rank(epoch, version.number);
-                if drops.newest_of(key).is_some_and(|newest| newest > rank) {
-                    shadowed.push((key, segment.stream, rank));
-                    continue;
-                }
-                let known = index.find(key);
-                let is_newer = |known: Slot| {
-                    (versions[known.0 as usize] > rank) != planted::is(Bug::OldestWins)
-                };
-                if let Some(newer) = known.filter(|known| is_newer(*known)) {
-                    index.add_shadows(newer, segment.stream.bit());
-                    continue;
-                }
-                match known {
-                    Some(older) => {
-                        let old_stream = streams[geometry.segment_of(older).0 as usize];
-                        let shadows = index.flags(older).shadows() | old_stream.bit();
-                        let (dirty, zero) = (version.flags.dirty(), version.flags.zero());
-                        let flags = SlotFlags::new(dirty, zero, shadows);
-                        index.insert(key, version.slot, version.checksum, flags);
-                    }
-                    None => index.insert_new(key, version.slot, version.checksum, version.flags),
-                }
-                versions[version.slot.0 as usize] = rank;
+        for (at, version) in accepted.iter().enumerate() {
+            if at.is_multiple_of(NEAR) {
+                let near = &accepted[at..accepted.len().min(at + NEAR)];
+                newest.index.touch(near.iter().map(|version| version.key));
+            }
+            let rank = ranks.rank(epoch, version.number);
+            if drops.newest_of(version.key).is_some_and(|drop| drop > rank) {
+                shadowed.push((version.key, segment.stream, rank));
+            } else {
+                newest.enter(version, segment.stream, rank);
             }
         }
     }
+    let mut index = newest.index;
     let missing_drops = note_dropped(&mut index, &drops, shadowed);
     apply_cleans(geometry, found, &mut index);
     Ok(Rebuilt {
@@ -111,6 +89,56 @@ pub(super) fn rebuild(
         index,
         missing_drops,
     })
+}
+
+/// The newest version of each block so far.
+struct Newest {
+    geometry: Geometry,
+    index: Index,
+    /// By slot.
+    ranks: Vec<Rank>,
+    /// By segment.
+    streams: Vec<Stream>,
+}
+
+impl Newest {
+    fn new(geometry: Geometry, found: &Found) -> Newest {
+        let mut streams = vec![Stream::Write; geometry.segments_per_shard as usize];
+        for segment in &found.segments {
+            streams[segment.id.0 as usize] = segment.stream;
+        }
+        Newest {
+            geometry,
+            index: Index::new(geometry.slots()),
+            ranks: vec![0; geometry.slots() as usize],
+            streams,
+        }
+    }
+
+    /// Enters a version, if none is newer. Of two the older one is a shadow of the other.
+    #[inline]
+    fn enter(&mut self, version: &Version, stream: Stream, rank: Rank) {
+        let Version {
+            key,
+            slot,
+            checksum,
+            flags,
+            ..
+        } = *version;
+        let Some(known) = self.index.find(key) else {
+            self.index.insert_new(key, slot, checksum, flags);
+            self.ranks[slot.0 as usize] = rank;
+            return;
+        };
+        if (self.ranks[known.0 as usize] > rank) != planted::is(Bug::OldestWins) {
+            return self.index.add_shadows(known, stream.bit());
+        }
+        let of_known = self.streams[self.geometry.segment_of(known).0 as usize];
+        let shadows = self.index.flags(known).shadows() | of_known.bit();
+        let flags = SlotFlags::new(flags.dirty(), flags.zero(), shadows);
+        self.index.insert(key, slot, checksum, flags);
+        self.ranks[slot.0 as usize] = rank;
+    }
 }
 
 /// The log of a shard that has these segments and blocks.

@@ -13,10 +13,7 @@ use super::{Found, FoundSegment, RecoveryError};
 use crate::format::{SegmentId, Sequence, Slot, Stream, Summary, Superblock};
 use crate::interface::Storage;
 use crate::map::index::{Index, foreign_shadows};
-use crate::store::log::{Log, RECLAIM_RESERVE, SegmentState};
-
-/// Free segments that recovery leaves, if it can.
-const WANTED_FREE: usize = RECLAIM_RESERVE + 2;
+use crate::store::log::{Log, RECLAIM_RESERVE, SegmentState, WANTED_FREE};
 
 /// Tails that are to move when the verdicts are durable.
 #[derive(Debug)]

@@ -7,11 +7,7 @@ use crate::format::checkpoint::{
 use crate::format::{Geometry, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::map::index::Index;
 use crate::store::Store;
-use crate::store::log::{Segment, SegmentState};
-
-/// Free segments that a start leaves alone, whatever the checkpoint takes: with fewer, recovery moves
-/// tails (`recovery::tails`), for which it wants summaries.
-pub(crate) const LEAST_FREE: usize = crate::store::log::RECLAIM_RESERVE + 2;
+use crate::store::log::{Segment, SegmentState, WANTED_FREE};
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -95,7 +91,8 @@ impl Store {
             .copied()
             .take(parts.len())
             .collect();
-        let has_room = places.len() == parts.len() && self.log.free.len() >= LEAST_FREE;
+        // With fewer free segments a start moves tails, for which it wants summaries.
+        let has_room = places.len() == parts.len() && self.log.free.len() >= WANTED_FREE;
         (has_room && !parts.is_empty()).then_some(Checkpoint {
             shape,
             parts,

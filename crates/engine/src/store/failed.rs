@@ -55,8 +55,6 @@ pub(crate) struct Listed {
     pub(crate) ranges: Vec<(BlockKey, BlockKey)>,
     /// Somebody waits for the list to get shorter.
     pub(crate) revision_wanted: bool,
-    /// Dirty blocks when it was made. As long as there are as many, another one is the same.
-    pub(crate) dirty_blocks: u64,
 }
 
 impl Listed {
@@ -65,6 +63,12 @@ impl Listed {
             ranges: ranges_of(keys),
             ..Listed::default()
         }
+    }
+
+    /// The number of blocks that are listed.
+    pub(crate) fn blocks(&self) -> u64 {
+        let lengths = self.ranges.iter().map(|(first, end)| end.0 - first.0);
+        lengths.sum()
     }
 
     /// Whether a block from `first` to before `end` is listed.
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn ranges_meet_what_they_hold_and_no_neighbour() {
         let listed = Listed::of([3, 4, 5, 9].map(BlockKey).to_vec());
-        assert_eq!(listed.ranges.len(), 2);
+        assert_eq!((listed.ranges.len(), listed.blocks()), (2, 4));
         let meets = |first, end| listed.meets(BlockKey(first), BlockKey(end));
         assert!(meets(5, 6) && meets(0, 4) && meets(9, 12) && meets(0, 100));
         assert!(!meets(0, 3) && !meets(6, 9) && !meets(10, 12));

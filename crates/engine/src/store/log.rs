@@ -20,6 +20,8 @@ use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
 pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
+/// Free segments that recovery leaves, if it can: with fewer it moves tails (`recovery::tails`).
+pub(crate) const WANTED_FREE: usize = RECLAIM_RESERVE + 2;
 /// Free segments with which the log has room for long writes again, where reclaim aims at so many.
 /// One that came free would only be used up at once, by an append that then waits for the next.
 const ROOM_AGAIN: usize = RECLAIM_RESERVE + 4;

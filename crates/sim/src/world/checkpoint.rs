@@ -3,7 +3,7 @@
 
 use forebay_cache::Host;
 use forebay_engine::{
-    AttachOptions, Attached, CheckpointHead, DeviceError, Promise, Superblock, Surviving,
+    AttachOptions, Attached, CheckpointHead, DeviceError, Promise, Storage, Superblock, Surviving,
     attach_promised,
 };
 
@@ -91,7 +91,6 @@ fn write<T>(
     superblock: &Superblock,
     control: &mut Control<'_>,
 ) -> Result<usize, DeviceError> {
-    use forebay_engine::Storage;
     let mut head = CheckpointHead::new(superblock);
     for engine in hosts.iter_mut().flat_map(Host::engines) {
         let Some(checkpoint) = engine.begin_checkpoint(&superblock.geometry) else {

@@ -44,10 +44,9 @@ impl Index {
                 }
             }
             Section::Table => {
-                for (into, bucket) in elements.zip(&self.table[range]) {
-                    for (into, value) in into.chunks_exact_mut(4).zip(bucket) {
-                        into.copy_from_slice(&value.to_le_bytes());
-                    }
+                let (values, _) = into.as_chunks_mut();
+                for (into, value) in values.iter_mut().zip(self.table[range].as_flattened()) {
+                    *into = value.to_le_bytes();
                 }
             }
         }
