@@ -5,11 +5,10 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use support::model::contents;
+use support::model::{expect_each, write_each};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch};
 
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 2000;
 /// With room for what the superblock takes, more than the 8 GiB from which on a checkpoint is written.
 const CACHE_BYTES: u64 = 9 << 30;
@@ -21,10 +20,7 @@ fn serve(scratch: &Scratch) -> Daemon {
 /// Whether the daemon's start went by a checkpoint. It serves what was written in any case.
 fn went_by_checkpoint(daemon: &Daemon, scratch: &Scratch) -> bool {
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        let read = client.read(block * BLOCK, BLOCK as u32);
-        assert_eq!(read, contents(block + 1), "block {block}");
-    }
+    expect_each(&mut client, BLOCKS, 1);
     let recovery = &daemon.status(scratch)["cache"]["recovery"];
     assert!(recovery["cached_blocks"].as_u64().expect("a number") >= BLOCKS);
     recovery["shards_from_checkpoint"].as_u64() == Some(1)
@@ -37,10 +33,7 @@ fn a_start_goes_by_what_the_last_stop_wrote_down() {
     scratch.file("cache", CACHE_BYTES);
     let daemon = serve(&scratch);
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        client.write(block * BLOCK, &contents(block + 1));
-    }
-    client.flush();
+    write_each(&mut client, BLOCKS, 1);
     drop(client);
     daemon.stop();
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use forebay_random::SplitMix64;
-use support::model::contents;
+use support::model::{contents, write_each};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay};
 
@@ -23,10 +23,7 @@ fn prepare(scratch: &Scratch) {
         &["--age", "3600", "--dirty-low", "50"],
     );
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        client.write(block * BLOCK, &contents(block + 1));
-    }
-    client.flush();
+    write_each(&mut client, BLOCKS, 1);
     drop(client);
     daemon.stop();
     std::fs::copy(scratch.path("cache"), scratch.path("good")).unwrap();

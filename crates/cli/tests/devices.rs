@@ -6,13 +6,12 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use support::model::contents;
+use support::model::{expect_each, write_each};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, text};
 
 const FAILURE: i32 = 1;
 const REFUSED: i32 = 3;
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 600;
 const BOTH: [&str; 4] = ["--cache", "cache", "--cache", "second"];
 /// Copies of the superblock: their size and how far apart they are.
@@ -26,22 +25,14 @@ fn serve(scratch: &Scratch, caches: &[&str]) -> Result<Daemon, String> {
 
 fn write(scratch: &Scratch, version: u64) {
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        client.write(block * BLOCK, &contents(block + version));
-    }
-    client.flush();
+    write_each(&mut client, BLOCKS, version);
 }
 
 /// Everything that was written last is there.
 fn is_whole(scratch: &Scratch, caches: &[&str], version: u64) {
     let daemon = serve(scratch, caches).unwrap();
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        assert!(
-            client.read(block * BLOCK, BLOCK as u32) == contents(block + version),
-            "block {block}"
-        );
-    }
+    expect_each(&mut client, BLOCKS, version);
     drop(client);
     daemon.stop();
 }

@@ -5,7 +5,7 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use support::model::contents;
+use support::model::{contents, expect_each, write_each};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, until};
 
@@ -46,10 +46,7 @@ fn started(scratch: &Scratch) -> (Daemon, Client) {
         ],
     );
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    for block in 0..BLOCKS {
-        client.write(block * BLOCK, &contents(block + 1));
-    }
-    client.flush();
+    write_each(&mut client, BLOCKS, 1);
     (daemon, client)
 }
 
@@ -68,12 +65,7 @@ fn rot_of_clean_data_is_found_and_the_origin_asked() {
     until("the block to come from the origin", || {
         client.read(40 * BLOCK, BLOCK as u32) == contents(41)
     });
-    for block in 0..BLOCKS {
-        assert_eq!(
-            client.read(block * BLOCK, BLOCK as u32),
-            contents(block + 1)
-        );
-    }
+    expect_each(&mut client, BLOCKS, 1);
     drop(client);
     daemon.stop();
 }

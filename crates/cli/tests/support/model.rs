@@ -96,6 +96,23 @@ pub(crate) fn contents(version: u64) -> Vec<u8> {
     version.to_le_bytes().repeat(BLOCK as usize / 8)
 }
 
+/// Gives each of the first blocks its own contents, those of `version` and the ones after it, and
+/// flushes.
+pub(crate) fn write_each(client: &mut Client, blocks: u64, version: u64) {
+    for block in 0..blocks {
+        client.write(block * BLOCK, &contents(version + block));
+    }
+    client.flush();
+}
+
+/// Each of the first blocks has what [`write_each`] gave it.
+pub(crate) fn expect_each(client: &mut Client, blocks: u64, version: u64) {
+    for block in 0..blocks {
+        let is_there = client.read(block * BLOCK, BLOCK as u32) == contents(version + block);
+        assert!(is_there, "block {block}");
+    }
+}
+
 /// Writes at random until `replies` are answered, and leaves the rest unanswered.
 pub(crate) fn write_some(
     client: &mut Client,
