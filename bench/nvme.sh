@@ -120,14 +120,21 @@ lacks() {
 busy_ticks() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
 TICKS_PER_SECOND=$(getconf CLK_TCK 2> /dev/null || echo 100)
 
+# run_fio NAME ARGUMENTS...: over the span of the device
+run_fio() {
+    run=$1
+    shift
+    fio --name="$run" --filename="$TARGET" --direct=1 --ioengine=libaio --size="${SPAN_MIB}m" "$@" > /tmp/nvme-fio 2>&1 ||
+        give_up "fio $run: $(tail -c 300 /tmp/nvme-fio | tr '\n' ' ')"
+}
+
 # job NAME QUEUES FIO-ARGUMENTS...: as many clients as queues, each with its own place in the span
 job() {
     name=$1 queues=$2
     shift 2
     before=$(busy_ticks)
-    fio --name="$name" --filename="$TARGET" --direct=1 --ioengine=libaio --norandommap --randrepeat=0 --numjobs="$queues" \
-        --group_reporting --time_based --runtime="$SECONDS_EACH" --percentile_list=50:99 --output-format=terse --terse-version=3 \
-        --size="${SPAN_MIB}m" "$@" > /tmp/nvme-fio 2>&1 || give_up "fio $name: $(tail -c 300 /tmp/nvme-fio | tr '\n' ' ')"
+    run_fio "$name" --norandommap --randrepeat=0 --numjobs="$queues" --group_reporting --time_based --runtime="$SECONDS_EACH" \
+        --percentile_list=50:99 --output-format=terse --terse-version=3 "$@"
     after=$(busy_ticks)
     grep '^3;' /tmp/nvme-fio | awk -F ';' -v cache="$SYSTEM" -v queues="$queues" -v job="$name" \
         -v ticks=$((after - before)) -v rate="$TICKS_PER_SECOND" '
@@ -140,10 +147,8 @@ job() {
 
 # What is read later is in the cache: written through it, and read often enough for one that wants to see it again.
 fill() {
-    fio --name=fill --filename="$TARGET" --direct=1 --ioengine=libaio --rw=write --bs=128k --iodepth=8 --size="${SPAN_MIB}m" \
-        > /tmp/nvme-fio 2>&1 || give_up "fio fill: $(tail -c 300 /tmp/nvme-fio | tr '\n' ' ')"
-    fio --name=warm --filename="$TARGET" --direct=1 --ioengine=libaio --rw=read --bs=128k --iodepth=8 --loops=3 \
-        --size="${SPAN_MIB}m" > /tmp/nvme-fio 2>&1 || give_up "fio warm: $(tail -c 300 /tmp/nvme-fio | tr '\n' ' ')"
+    run_fio fill --rw=write --bs=128k --iodepth=8
+    run_fio warm --rw=read --bs=128k --iodepth=8 --loops=3
 }
 
 jobs_of() {
