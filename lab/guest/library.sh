@@ -49,12 +49,35 @@ snapshot() {
 
 # What the kernel and the daemon know of a job that failed or that nobody answered.
 evidence() {
-    dmesg | tail -n 80
+    echo w > /proc/sysrq-trigger
+    dmesg | tail -n 200
     grep . /sys/block/$(basename $TARGET)/inflight /sys/block/$(basename $TARGET)/stat
     tail -c 4000 /tmp/forebay
     for thread in /proc/${FOREBAY:-self}/task/*; do
         echo "$thread $(cat $thread/comm $thread/wchan)"
         cat $thread/stack
+    done
+    # Where each ring stands: what was submitted and not seen yet, what came and was not taken.
+    for descriptor in $(ls -l /proc/${FOREBAY:-self}/fd | sed -n 's/.* \([0-9]*\) -> .*io_uring.*/\1/p'); do
+        echo "ring $descriptor"
+        head -n 24 /proc/$FOREBAY/fdinfo/$descriptor
+    done
+}
+
+# A fio whose request nobody answers cannot be ended: the guest says what it knows, and goes off.
+# end_at_silence EVIDENCE
+end_at_silence() {
+    queue=/sys/block/$(basename $TARGET)
+    before=
+    while sleep 30 && [ -d $queue ]; do
+        answered=
+        grep -q '[1-9]' $queue/inflight && answered=$(awk '{ print $1, $5 }' $queue/stat)
+        if [ -n "$answered" ] && [ "$answered" = "$before" ]; then
+            evidence > $1 2>&1
+            fail "job $label: no request was answered for 30 s; see $1"
+            poweroff -f
+        fi
+        before=$answered
     done
 }
 
@@ -66,9 +89,11 @@ job() {
     JOB=$((JOB + 1))
     number=$(printf %02d $JOB)
     snapshot > /tmp/before
+    end_at_silence /lab/out/$number-$label.silent &
     fio --name=$label --direct=1 --ioengine=libaio --clocksource=clock_gettime --randrepeat=1 --norandommap \
         --output-format=json --percentile_list=50:95:99:99.9 --output=/tmp/fio "$@" > /tmp/said 2>&1 ||
         { fail "job $label: $(said)"; evidence > /lab/out/$number-$label.failed 2>&1; }
+    kill $!
     snapshot > /tmp/after
     cp /tmp/fio /lab/out/$number-$label.fio
     cp /tmp/before /lab/out/$number-$label.before
