@@ -5,8 +5,8 @@
 //! come from callgrind, which this program starts on itself. Arguments name the groups to measure,
 //! all without one: `forebay-budgets recovery memory`.
 //!
-//! `forebay-budgets --image FILE GIB` writes a full cache of that size to a sparse file, to start a
-//! daemon from.
+//! `forebay-budgets --image FILE GIB [SHARDS]` writes a full cache of that size to a sparse file, to
+//! start a daemon from.
 
 mod instructions;
 mod memory;
@@ -55,10 +55,11 @@ fn main() -> ExitCode {
     {
         return run_scenario(scenario);
     }
-    if let [_, image, path, gib] = arguments.as_slice()
+    if let [_, image, path, gib, shards @ ..] = arguments.as_slice()
         && image == "--image"
+        && shards.len() < 2
     {
-        return write_image(path, gib);
+        return write_image(path, gib, shards.first().map_or("1", String::as_str));
     }
     let mut figures = Vec::new();
     let mut failed = false;
@@ -109,16 +110,14 @@ fn limit(limit: f64) -> String {
     }
 }
 
-fn write_image(path: &str, gib: &str) -> ExitCode {
-    let Some(size_bytes) = gib
-        .parse::<u64>()
-        .ok()
-        .and_then(|gib| gib.checked_mul(1 << 30))
-    else {
-        eprintln!("not a number of GiB: {gib}");
+fn write_image(path: &str, gib: &str, shards: &str) -> ExitCode {
+    let size_bytes = gib.parse::<u64>().ok();
+    let size_bytes = size_bytes.and_then(|gib| gib.checked_mul(1 << 30));
+    let (Some(size_bytes), Ok(shards @ 1..=64)) = (size_bytes, shards.parse::<u16>()) else {
+        eprintln!("not a number of GiB and one of 1 to 64 shards: {gib} {shards}");
         return ExitCode::from(2);
     };
-    match recovery::write_image(path.as_ref(), size_bytes) {
+    match recovery::write_image(path.as_ref(), size_bytes, shards) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot write {path}: {error}");

@@ -85,7 +85,7 @@ impl Generated {
         })
     }
 
-    fn summary(&self, segment: u32) -> Vec<u8> {
+    fn summary(&self, shard: u16, segment: u32) -> Vec<u8> {
         let geometry = self.geometry;
         let stream = self.stream(segment);
         let first = geometry.first_slot() as u16 + 1;
@@ -94,7 +94,12 @@ impl Generated {
         let mut entries = EntryList::default();
         // Scattered keys, so that each block takes an entry of its own: the largest summary.
         let segments = u64::from(geometry.segments_per_shard);
-        let key = |i: u16| BlockKey((u64::from(i) * segments + u64::from(segment)) * 2);
+        let region_blocks = u64::from(geometry.region_bytes / geometry.block_bytes);
+        let key = |i: u16| {
+            let nth = (u64::from(i) * segments + u64::from(segment)) * 2;
+            let region = nth / region_blocks * u64::from(geometry.shards) + u64::from(shard);
+            BlockKey(region * region_blocks + nth % region_blocks)
+        };
         for i in 0..count {
             let entry = Entry::Data {
                 key: key(i),
@@ -120,7 +125,7 @@ impl Generated {
             number += 2;
         }
         let summary = Summary {
-            shard: 0,
+            shard,
             segment: SegmentId(segment),
             which: 0,
             kind: SummaryKind::Seal,
@@ -164,7 +169,7 @@ impl Storage for Generated {
         // A few segments stay free, as in a real cache.
         if is_start && !segment.is_multiple_of(u64::from(FREE_EVERY)) {
             let began = Instant::now();
-            let summary = self.summary(segment as u32);
+            let summary = self.summary(0, segment as u32);
             self.made_up_in += began.elapsed();
             into[..summary.len()].copy_from_slice(&summary);
         }
@@ -204,8 +209,9 @@ fn stop(device: &mut Generated, mut attached: Attached) {
 }
 
 /// A full cache of this size, of which the superblock alone is there.
-fn generated(size_bytes: u64) -> Generated {
-    let geometry = Geometry::for_device(size_bytes, 4096, Some(1), 1).expect("large enough");
+fn generated(size_bytes: u64, shards: u16) -> Generated {
+    let geometry =
+        Geometry::for_device(size_bytes, 4096, Some(shards), shards).expect("large enough");
     let id = CacheId([9; 16]);
     let mut device = Generated {
         head: Blank::new(size_bytes),
@@ -227,13 +233,13 @@ fn generated(size_bytes: u64) -> Generated {
     device
 }
 
-/// Writes a full cache of this size to a sparse file, of which the superblock and a summary of each
-/// segment take room: 1 % of the size. Its volume, `full`, has twice the size.
+/// Writes a full cache of this size and so many shards to a sparse file, of which the superblock and a
+/// summary of each segment take room: 1 % of the size. Its volume, `full`, has twice the size.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(crate) fn write_image(path: &Path, size_bytes: u64) -> std::io::Result<()> {
-    let mut device = generated(size_bytes);
+pub(crate) fn write_image(path: &Path, size_bytes: u64, shards: u16) -> std::io::Result<()> {
+    let mut device = generated(size_bytes, shards);
     let file = File::create(path)?;
     file.set_len(size_bytes)?;
     let mut head = vec![0; DATA_OFFSET_BYTES as usize];
@@ -247,15 +253,19 @@ pub(crate) fn write_image(path: &Path, size_bytes: u64) -> std::io::Result<()> {
         segments_per_shard,
         ..
     } = device.geometry;
-    for segment in (0..segments_per_shard).filter(|segment| !segment.is_multiple_of(FREE_EVERY)) {
-        let at = DATA_OFFSET_BYTES + u64::from(segment) * u64::from(segment_bytes);
-        file.write_all_at(&device.summary(segment), at)?;
+    for shard in 0..shards {
+        let is_used = |segment: &u32| !segment.is_multiple_of(FREE_EVERY);
+        for segment in (0..segments_per_shard).filter(is_used) {
+            let nth = u64::from(shard) * u64::from(segments_per_shard) + u64::from(segment);
+            let at = DATA_OFFSET_BYTES + nth * u64::from(segment_bytes);
+            file.write_all_at(&device.summary(shard, segment), at)?;
+        }
     }
     file.sync_all()
 }
 
 pub(crate) fn measure() -> Result<Vec<Figure>, String> {
-    let mut device = generated(64 << 30);
+    let mut device = generated(64 << 30, 1);
     let options = AttachOptions {
         boot_id: [1; 16],
         accept_damage: false,

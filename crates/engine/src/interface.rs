@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::planted::{self, Bug};
 
-pub use crate::storage::{DeviceError, ReadAt, SECTOR_BYTES, Storage};
+pub use crate::storage::{DeviceError, ReadAt, SECTOR_BYTES, Storage, StorageHandle};
 use smallvec::SmallVec;
 
 /// A point on the driver's monotonic clock, in nanoseconds. Real in the daemon, virtual in the

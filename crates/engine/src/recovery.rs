@@ -18,6 +18,7 @@ mod pairs;
 mod promised;
 mod rebuild;
 mod scan;
+mod side_by_side;
 mod tails;
 mod verdict;
 mod void;

@@ -68,34 +68,53 @@ pub trait Storage {
         }
         results
     }
+    /// Handles of the device for threads that work on it side by side: at most `most`, and no more
+    /// than it pays to use at once. None if the device is for one thread.
+    fn handles(&self, _most: usize) -> Vec<StorageHandle<'_>> {
+        Vec::new()
+    }
 }
 
-impl<S: Storage + ?Sized> Storage for &mut S {
-    fn size_bytes(&self) -> u64 {
-        (**self).size_bytes()
-    }
-    fn device_numbers(&self) -> Vec<u8> {
-        (**self).device_numbers()
-    }
-    fn size_of(&self, number: u8) -> u64 {
-        (**self).size_of(number)
-    }
-    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read(offset_bytes, into)
-    }
-    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        (**self).write(offset_bytes, from)
-    }
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        (**self).flush()
-    }
-    fn flush_of(&mut self, number: u8) -> Result<(), DeviceError> {
-        (**self).flush_of(number)
-    }
-    fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
-        (**self).read_many(reads)
-    }
+/// A device as one of several threads has it.
+pub type StorageHandle<'a> = Box<dyn Storage + Send + 'a>;
+
+/// A device that is borrowed or in a box is one too.
+macro_rules! forward {
+    ($S:ident, $holder:ty) => {
+        impl<$S: Storage + ?Sized> Storage for $holder {
+            fn size_bytes(&self) -> u64 {
+                (**self).size_bytes()
+            }
+            fn device_numbers(&self) -> Vec<u8> {
+                (**self).device_numbers()
+            }
+            fn size_of(&self, number: u8) -> u64 {
+                (**self).size_of(number)
+            }
+            fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+                (**self).read(offset_bytes, into)
+            }
+            fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+                (**self).write(offset_bytes, from)
+            }
+            fn flush(&mut self) -> Result<(), DeviceError> {
+                (**self).flush()
+            }
+            fn flush_of(&mut self, number: u8) -> Result<(), DeviceError> {
+                (**self).flush_of(number)
+            }
+            fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
+                (**self).read_many(reads)
+            }
+            fn handles(&self, most: usize) -> Vec<StorageHandle<'_>> {
+                (**self).handles(most)
+            }
+        }
+    };
 }
+
+forward!(S, &mut S);
+forward!(S, Box<S>);
 
 /// A read of [`Storage::read_many`].
 #[derive(Debug)]

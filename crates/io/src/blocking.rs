@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use forebay_engine::{DeviceError, ReadAt, Storage};
+use forebay_engine::{DeviceError, ReadAt, Storage, StorageHandle};
 
 use crate::device::{RealDevice, device_error_of};
 use crate::map::{Map, PAGE_BYTES};
@@ -188,6 +188,15 @@ impl Storage for BlockingStorage {
                 .collect();
         };
         many.read(&self.device, alignment, reads)
+    }
+
+    fn handles(&self, most: usize) -> Vec<StorageHandle<'_>> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let handles = (0..most.min(processors)).map_while(|_| {
+            let handle = BlockingStorage::new(Arc::clone(&self.device)).ok()?;
+            Some(Box::new(handle) as StorageHandle<'_>)
+        });
+        handles.collect()
     }
 }
 

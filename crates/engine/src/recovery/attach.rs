@@ -9,6 +9,7 @@ use crate::format::{CacheId, Geometry, Sequence, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::planted::{self, Bug};
 use crate::recovery::checkpoint::{self, FirstPart};
+use crate::recovery::side_by_side;
 use crate::recovery::watched::Watched;
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
 use crate::shm_journal::{self, ReplayedRecord, ShmIdentity};
@@ -180,7 +181,7 @@ pub fn attach_promised(
     let mut left: Option<AttachError> = None;
     let mut first = None;
     loop {
-        let mut watched = Watched::new(device, without);
+        let mut watched = Watched::new(&mut *device, without);
         let options = AttachOptions {
             // What a device has that fails is given up by nobody who gave it.
             accept_damage: options.accept_damage && without.is_none(),
@@ -284,10 +285,16 @@ fn attach_to(
         // come back, and an attach that is refused for that must not have put it out (I28).
         let mut left = superblock.clone();
         leave(&mut left);
-        each_shard(&left, surviving, options.boot_id, |shard, replayed, _| {
-            let options = recover_options.of_shard(shard, promises);
-            recovery::foresee(device, &left, shard, replayed, options)
-        })?;
+        each_shard(
+            device,
+            &left,
+            surviving,
+            options.boot_id,
+            |device, shard, replayed, _| {
+                let options = recover_options.of_shard(shard, promises);
+                recovery::foresee(device, &left, shard, replayed, options)
+            },
+        )?;
     }
     if !missing.is_empty() {
         // Nor may one that is refused because a device that is given takes no writes.
@@ -411,20 +418,20 @@ fn inspect_as(
 
 /// Does something for each shard, with the records that its crash journal holds, and whether there is
 /// one, as [`replay`] says.
-fn each_shard<T>(
+fn each_shard<T: Send>(
+    device: &mut dyn Storage,
     superblock: &Superblock,
     surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
-    mut of: impl FnMut(u16, Vec<ReplayedRecord>, bool) -> Result<T, RecoveryError>,
+    of: impl Fn(&mut dyn Storage, u16, Vec<ReplayedRecord>, bool) -> Result<T, RecoveryError> + Sync,
 ) -> Result<Vec<T>, AttachError> {
-    let shards = 0..superblock.geometry.shards;
-    let done = shards.map(|shard| {
+    side_by_side::each_shard(device, superblock.geometry.shards, |device, shard| {
         let left = surviving.get(usize::from(shard));
         let journal = left.and_then(|left| left.journal);
         let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);
-        of(shard, replayed, daemon_crash).map_err(|source| AttachError::Shard { shard, source })
-    });
-    done.collect()
+        of(device, shard, replayed, daemon_crash)
+            .map_err(|source| AttachError::Shard { shard, source })
+    })
 }
 
 fn recover_all(
@@ -437,10 +444,11 @@ fn recover_all(
     promises: &[Promise],
 ) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
     let mut shards = each_shard(
+        device,
         superblock,
         surviving,
         boot_id,
-        |shard, replayed, crashed| {
+        |device, shard, replayed, crashed| {
             let mut options = options.of_shard(shard, promises);
             options.first_part = first_parts.get(usize::from(shard)).copied().flatten();
             recovery::recover(device, superblock, shard, replayed, crashed, options)

@@ -2,7 +2,7 @@
 
 use crate::format::extents::place_of;
 use crate::format::{CacheDevice, Superblock, SuperblockError};
-use crate::interface::{DeviceError, ReadAt, Storage};
+use crate::interface::{DeviceError, ReadAt, Storage, StorageHandle};
 
 /// Why devices are not a cache together. Devices are numbered as they were given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -335,5 +335,22 @@ impl<S: Storage> Storage for Joined<S> {
             }
         }
         results
+    }
+
+    fn handles(&self, most: usize) -> Vec<StorageHandle<'_>> {
+        let of_each = self.devices.iter().map(|(number, device)| {
+            let handles = device.handles(most).into_iter();
+            (*number, handles)
+        });
+        let mut of_each: Vec<_> = of_each.collect();
+        let count = of_each.iter().map(|(_, handles)| handles.len()).min();
+        let joined = (0..count.unwrap_or(0)).map(|_| -> StorageHandle<'_> {
+            let of_one = of_each.iter_mut().map(|(number, handles)| {
+                let handle = handles.next().expect("no device has fewer");
+                (*number, handle)
+            });
+            Box::new(Joined::new(of_one.collect()))
+        });
+        joined.collect()
     }
 }

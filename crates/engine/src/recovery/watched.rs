@@ -1,45 +1,50 @@
 //! The devices of a cache during its recovery: which of them fail, and without one if need be.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::format::extents::place_of;
-use crate::interface::{DeviceError, ReadAt, Storage};
+use crate::interface::{DeviceError, ReadAt, Storage, StorageHandle};
 
 /// See the module.
-pub(super) struct Watched<'a> {
-    device: &'a mut dyn Storage,
+pub(super) struct Watched<D> {
+    device: D,
     /// It counts as missing.
     without: Option<u8>,
-    /// Devices that failed something: a bit for each number.
-    failed: u32,
+    /// Devices that failed something, in this or another handle: a bit for each number.
+    failed: Arc<AtomicU32>,
 }
 
-impl<'a> Watched<'a> {
-    pub(super) fn new(device: &'a mut dyn Storage, without: Option<u8>) -> Watched<'a> {
+impl<D: Storage> Watched<D> {
+    pub(super) fn new(device: D, without: Option<u8>) -> Watched<D> {
         Watched {
             device,
             without,
-            failed: 0,
+            failed: Arc::default(),
         }
     }
 
     /// The device that failed something, if it is a single one.
     pub(super) fn only_failed(&self) -> Option<u8> {
-        let is_one = self.failed.is_power_of_two();
-        is_one.then(|| self.failed.trailing_zeros() as u8)
+        let failed = self.failed.load(Ordering::Relaxed);
+        failed
+            .is_power_of_two()
+            .then(|| failed.trailing_zeros() as u8)
     }
 
-    fn note<T>(
-        &mut self,
-        offset_bytes: u64,
-        result: Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+    fn has_failed(&self, number: u8) {
+        self.failed.fetch_or(1 << (number & 31), Ordering::Relaxed);
+    }
+
+    fn note<T>(&self, offset_bytes: u64, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
         if result.is_err() {
-            self.failed |= 1 << (place_of(offset_bytes).0 & 31);
+            self.has_failed(place_of(offset_bytes).0);
         }
         result
     }
 }
 
-impl Storage for Watched<'_> {
+impl<D: Storage> Storage for Watched<D> {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
     }
@@ -69,7 +74,7 @@ impl Storage for Watched<'_> {
         for number in self.device_numbers() {
             let flushed = self.device.flush_of(number);
             if flushed.is_err() {
-                self.failed |= 1 << (number & 31);
+                self.has_failed(number);
             }
             result = result.and(flushed);
         }
@@ -86,5 +91,17 @@ impl Storage for Watched<'_> {
             let _ = self.note(read.offset_bytes, *result);
         }
         results
+    }
+
+    fn handles(&self, most: usize) -> Vec<StorageHandle<'_>> {
+        let handles = self.device.handles(most).into_iter();
+        let watched = handles.map(|device| -> StorageHandle<'_> {
+            Box::new(Watched {
+                device,
+                without: self.without,
+                failed: Arc::clone(&self.failed),
+            })
+        });
+        watched.collect()
     }
 }
