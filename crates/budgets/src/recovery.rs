@@ -256,7 +256,8 @@ pub(crate) fn write_image(path: &Path, size_bytes: u64, shards: u16) -> std::io:
     for shard in 0..shards {
         let is_used = |segment: &u32| !segment.is_multiple_of(FREE_EVERY);
         for segment in (0..segments_per_shard).filter(is_used) {
-            let nth = u64::from(shard) * u64::from(segments_per_shard) + u64::from(segment);
+            // In a new cache the shards' segments alternate.
+            let nth = u64::from(segment) * u64::from(shards) + u64::from(shard);
             let at = DATA_OFFSET_BYTES + nth * u64::from(segment_bytes);
             file.write_all_at(&device.summary(shard, segment), at)?;
         }
