@@ -91,6 +91,15 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(cache_bytes: u64, origin_bytes: u64, settings: Settings) -> Rig {
+        Rig::new_in(Mode::Writeback, cache_bytes, origin_bytes, settings)
+    }
+
+    pub(crate) fn new_in(
+        mode: Mode,
+        cache_bytes: u64,
+        origin_bytes: u64,
+        settings: Settings,
+    ) -> Rig {
         let mut device = Blank::new(cache_bytes);
         let geometry = Geometry::for_device(cache_bytes, 4096, Some(1), 1).expect("large enough");
         create(&mut device, CacheId([3; 16]), geometry).expect("a blank device");
@@ -108,7 +117,7 @@ impl Rig {
             base: BlockKey(0),
             reserved_blocks: blocks,
             size_bytes: origin_bytes,
-            mode: Mode::Writeback,
+            mode,
         });
         let buf = ram.alloc(RUN_BYTES).expect("memory for one request");
         Rig {

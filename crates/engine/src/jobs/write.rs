@@ -58,12 +58,17 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// The block behind its last.
+    pub(crate) fn end(self) -> BlockKey {
+        self.key.plus(u64::from(self.count))
+    }
+
     pub(crate) fn keys(self) -> impl Iterator<Item = BlockKey> {
-        (self.key.0..self.key.0 + u64::from(self.count)).map(BlockKey)
+        (self.key.0..self.end().0).map(BlockKey)
     }
 
     pub(crate) fn contains(self, key: BlockKey) -> bool {
-        (self.key.0..self.key.0 + u64::from(self.count)).contains(&key.0)
+        (self.key..self.end()).contains(&key)
     }
 }
 
@@ -95,6 +100,8 @@ pub(crate) struct WriteJob {
     pub(crate) origin_locked: bool,
     /// True if any of the blocks was dirty before: its old contents must not be lost.
     pub(crate) replaces_dirty: bool,
+    /// Of none of its blocks anything is or was in the cache, so that there is nothing to drop.
+    pub(crate) is_new: bool,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -128,6 +135,7 @@ impl WriteJob {
             order: Order::AfterLog,
             origin_locked: false,
             replaces_dirty: false,
+            is_new: false,
             failure: None,
         }
     }

@@ -72,6 +72,12 @@ impl Locks {
             .is_none_or(|was| was == owner)
     }
 
+    /// Makes `owner` the owner of a block if nobody owns it. Returns its owner otherwise.
+    #[inline]
+    pub(crate) fn lock_or_owner(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+        self.owners.insert_if_free(key, owner)
+    }
+
     /// Makes `owner` the owner of a block if nobody owns it. Returns whether that was so.
     #[inline]
     pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {

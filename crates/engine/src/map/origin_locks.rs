@@ -3,7 +3,6 @@
 
 use crate::format::BlockKey;
 use crate::ids::{JobId, WritebackId};
-use crate::map::locks::KeyMap;
 
 /// The writer whose write of a block to the origin is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,37 +13,69 @@ pub(crate) enum OriginWriter {
     WriteBack(WritebackId),
 }
 
+/// Blocks in a row that one writer writes: from `first` to before `end`.
+#[derive(Clone, Copy, Debug)]
+struct Locked {
+    first: BlockKey,
+    end: BlockKey,
+    writer: OriginWriter,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OriginLocks {
-    writers: KeyMap<OriginWriter>,
+    /// In the order of their blocks; no two overlap. A request locks its blocks as one, and there are
+    /// few in flight beside each other.
+    locked: Vec<Locked>,
     waiting: Vec<JobId>,
     /// A write has ended since those that wait were told.
     has_freed: bool,
 }
 
 impl OriginLocks {
-    /// Whether nothing is being written to an origin.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.writers.is_empty()
-    }
-
     /// Whether a write of this block is in flight.
     pub(crate) fn holds(&self, key: BlockKey) -> bool {
-        self.writers.contains_key(&key)
+        self.holds_any(key, key.plus(1))
     }
 
-    /// A write of this block begins.
-    pub(crate) fn lock(&mut self, key: BlockKey, writer: OriginWriter) {
-        self.writers.insert(key, writer);
+    /// Whether a write of one of the blocks from `first` to before `end` is in flight.
+    pub(crate) fn holds_any(&self, first: BlockKey, end: BlockKey) -> bool {
+        let at = self.first_behind(first);
+        self.locked.get(at).is_some_and(|locked| locked.first < end)
     }
 
-    /// A write of this block has ended, if it is this one's.
-    pub(crate) fn unlock(&mut self, key: BlockKey, writer: OriginWriter) {
-        if self.writers.get(&key) == Some(&writer) {
-            self.writers.remove(&key);
-            self.has_freed = true;
+    /// The first of those that end behind this block.
+    fn first_behind(&self, key: BlockKey) -> usize {
+        self.locked.partition_point(|locked| locked.end <= key)
+    }
+
+    /// A write of the blocks from `first` to before `end` begins.
+    ///
+    /// # Panics
+    /// If a write of one of them is in flight.
+    pub(crate) fn lock(&mut self, first: BlockKey, end: BlockKey, writer: OriginWriter) {
+        assert!(
+            !self.holds_any(first, end),
+            "I11: one write of a block to the origin at a time"
+        );
+        let at = self.first_behind(first);
+        self.locked.insert(at, Locked { first, end, writer });
+    }
+
+    /// The writes of this writer between `first` and `end` have ended.
+    pub(crate) fn unlock(&mut self, first: BlockKey, end: BlockKey, writer: OriginWriter) {
+        let from = self.first_behind(first);
+        let behind = self.locked[from..].partition_point(|locked| locked.first < end);
+        let before = self.locked.len();
+        let mut at = from;
+        for _ in 0..behind {
+            if self.locked[at].writer == writer {
+                self.locked.remove(at);
+            } else {
+                at += 1;
+            }
         }
+        self.has_freed |= self.locked.len() < before;
     }
 
     /// A client's write waits for another one's end.
@@ -67,18 +98,56 @@ mod tests {
     use super::*;
     use crate::slab::SlabId;
 
+    fn writers() -> (OriginWriter, OriginWriter) {
+        let write_back = OriginWriter::WriteBack(WritebackId::new(1));
+        (OriginWriter::Client(JobId::new(1)), write_back)
+    }
+
     #[test]
     fn only_its_writer_unlocks_a_block() {
         let mut locks = OriginLocks::default();
-        let key = BlockKey(3);
-        locks.lock(key, OriginWriter::WriteBack(WritebackId::new(1)));
-        locks.unlock(key, OriginWriter::Client(JobId::new(1)));
+        let (first, second) = writers();
+        let [key, next] = [3, 4].map(BlockKey);
+        locks.lock(key, next, second);
+        locks.unlock(key, next, first);
         assert!(locks.holds(key));
         locks.wait(JobId::new(9));
         assert!(locks.take_waiting().is_empty(), "nothing has ended");
-        locks.unlock(key, OriginWriter::WriteBack(WritebackId::new(1)));
-        assert!(locks.is_empty());
+        locks.unlock(key, next, second);
+        assert!(!locks.holds(key));
         assert_eq!(locks.take_waiting(), [JobId::new(9)]);
         assert!(locks.take_waiting().is_empty());
+    }
+
+    #[test]
+    fn blocks_in_a_row_are_locked_as_one() {
+        let mut locks = OriginLocks::default();
+        let (first, second) = writers();
+        let [a, b, c, d, e] = [10, 20, 30, 40, 50].map(BlockKey);
+        locks.lock(c, d, first);
+        locks.lock(a, b, first);
+        locks.lock(b, c, second);
+        for (from, end, held) in [
+            (BlockKey(0), a, false),
+            (BlockKey(9), BlockKey(11), true),
+            (BlockKey(29), BlockKey(31), true),
+            (BlockKey(39), e, true),
+            (d, e, false),
+        ] {
+            assert_eq!(locks.holds_any(from, end), held, "{from:?} to {end:?}");
+        }
+        // Those of a writer lie on both sides of another's.
+        locks.unlock(a, d, first);
+        assert!(!locks.holds(a) && !locks.holds(BlockKey(39)));
+        assert!(locks.holds(b) && locks.holds(BlockKey(29)));
+    }
+
+    #[test]
+    #[should_panic(expected = "I11")]
+    fn a_block_is_not_locked_twice() {
+        let mut locks = OriginLocks::default();
+        let (first, second) = writers();
+        locks.lock(BlockKey(3), BlockKey(9), first);
+        locks.lock(BlockKey(8), BlockKey(10), second);
     }
 }

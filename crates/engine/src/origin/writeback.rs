@@ -612,10 +612,8 @@ impl Origin {
             unreadable: SmallVec::new(),
         };
         let id = self.runs.insert(Box::new(job));
-        for i in 0..count {
-            let writer = OriginWriter::WriteBack(id);
-            store.origin_locks.lock(key.plus(i), writer);
-        }
+        let writer = OriginWriter::WriteBack(id);
+        store.origin_locks.lock(key, key.plus(count), writer);
         self.writeback.in_flight += 1;
         self.portion.run_begins(now);
         self.writeback.at += 1;
@@ -721,11 +719,9 @@ impl Origin {
         let Some(job) = self.runs.remove(id) else {
             return;
         };
-        for i in 0..job.versions.len() as u64 {
-            let key = job.key.plus(i);
-            let writer = OriginWriter::WriteBack(id);
-            store.origin_locks.unlock(key, writer);
-        }
+        let end = job.key.plus(job.versions.len() as u64);
+        let writer = OriginWriter::WriteBack(id);
+        store.origin_locks.unlock(job.key, end, writer);
         if let Some(buf) = job.buf {
             self.spare.free(buf, memory);
         }

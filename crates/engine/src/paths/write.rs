@@ -16,6 +16,7 @@ use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::write::{Edge, Order, Run, Stage, WriteJob};
 use crate::jobs::{Job, Turn};
+use crate::map::index::SlotFlags;
 use crate::map::locks::Owner;
 use crate::parts::Engine;
 use crate::planted::{self, Bug};
@@ -39,7 +40,7 @@ fn pieces(
     run: Run,
     edges: [Option<Edge>; 2],
 ) -> impl Iterator<Item = (BlockKey, u16, Option<Edge>)> {
-    let end = run.key.plus(u64::from(run.count));
+    let end = run.end();
     let mut key = run.key;
     std::iter::from_fn(move || {
         if key >= end {
@@ -170,7 +171,8 @@ impl Engine {
     fn write_locks(&mut self, job: JobId) -> bool {
         let (mut key, end) = (self.write_job(job).next_lock, self.write_job(job).end);
         while key < end {
-            match self.store.locks.owner(key) {
+            match self.store.locks.lock_or_owner(key, Owner::Job(job)) {
+                None => {}
                 Some(owner) if self.promotes(owner) => {
                     // I11: a write cancels the promotion of its block.
                     self.store.locks.steal(key, Owner::Job(job));
@@ -179,9 +181,6 @@ impl Engine {
                     self.store.locks.wait(key, job);
                     self.write_job(job).next_lock = key;
                     return false;
-                }
-                None => {
-                    self.store.locks.try_lock(key, Owner::Job(job));
                 }
             }
             key = key.plus(1);
@@ -210,11 +209,16 @@ impl Engine {
         let writes = self.store.volume(request.volume).config.mode.writes();
         let mut any_dirty = false;
         let mut all_cached = true;
+        let mut is_new = true;
         for key in (first.0..end.0).map(BlockKey) {
-            let cached = self.store.index.find(key);
-            self.count_write(key, cached.is_some());
-            all_cached &= cached.is_some();
-            any_dirty |= cached.is_some_and(|slot| self.store.index.flags(slot).dirty())
+            let named = self.store.index.named(key);
+            is_new &= self.store.is_new(key, named);
+            let flags = named.map(|slot| self.store.index.flags(slot));
+            let is_cached = flags.is_some_and(SlotFlags::live);
+            self.count_write(key, is_cached);
+            all_cached &= is_cached;
+            any_dirty |= is_cached
+                && flags.is_some_and(SlotFlags::dirty)
                 && !planted::is(Bug::DirtyBypassed);
         }
         let is_away = self.store.volume(request.volume).away;
@@ -237,18 +241,16 @@ impl Engine {
         };
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut bypassing: SmallVec<[Run; 2]> = SmallVec::new();
-        for key in (first.0..end.0).map(BlockKey) {
-            // I5: of zeroes and discards, those parts are logged that touch a dirty block.
-            let is_logged = whole_logged || (is_zero && any_dirty && self.store.is_dirty(key));
-            let runs = if is_logged {
-                &mut logged
-            } else {
-                &mut bypassing
-            };
-            match runs.last_mut() {
-                Some(run) if run.key.0 + u64::from(run.count) == key.0 => run.count += 1,
-                _ => runs.push(Run { key, count: 1 }),
-            }
+        let whole = Run {
+            key: first,
+            count: u16::try_from(end.0 - first.0).expect("a request is cut to length"),
+        };
+        if whole_logged {
+            logged.push(whole);
+        } else if is_zero && any_dirty {
+            self.divide_at_dirty(whole, &mut logged, &mut bypassing);
+        } else {
+            bypassing.push(whole);
         }
         let bypassing_blocks: u64 = bypassing.iter().map(|run| u64::from(run.count)).sum();
         let is_long = is_zero && !short_zeroes && request.kind != RequestKind::Discard;
@@ -273,9 +275,29 @@ impl Engine {
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
+        state.is_new = is_new;
         state.through = writes.are_through() && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
         state.bypassing = bypassing;
+    }
+
+    /// I5: of zeroes and discards, those parts are logged that touch a dirty block.
+    fn divide_at_dirty(
+        &self,
+        whole: Run,
+        logged: &mut SmallVec<[Run; 2]>,
+        bypassing: &mut SmallVec<[Run; 2]>,
+    ) {
+        for key in whole.keys() {
+            let runs = match self.store.is_dirty(key) {
+                true => &mut *logged,
+                false => &mut *bypassing,
+            };
+            match runs.last_mut() {
+                Some(run) if run.end() == key => run.count += 1,
+                _ => runs.push(Run { key, count: 1 }),
+            }
+        }
     }
 
     /// Drops the cached copies of blocks that bypass the cache, then completes partial blocks.
@@ -337,6 +359,10 @@ impl Engine {
     /// Drops the cached copies of blocks before their origin is written.
     fn drop_blocks(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
+        if state.is_new {
+            state.next_drop = state.end;
+            return true;
+        }
         let (from, mut dropped_runs) = (state.next_drop, state.bypassing.clone());
         if state.order == Order::Beside {
             dropped_runs.extend(state.logged.iter().copied());
@@ -518,6 +544,7 @@ impl Engine {
         state.bypassing.extend(logged);
         // Parts of it may be in the log, which counts no more.
         state.next_drop = state.first;
+        state.is_new = false;
         state.durable_number = 0;
         state.stage = Stage::Preparing;
         true
@@ -595,9 +622,11 @@ impl Engine {
         for edge in state.edges.into_iter().flatten() {
             memory.free(edge.buf);
         }
-        for key in (state.first.0..state.next_lock.0).map(BlockKey) {
-            let next = self.store.locks.unlock(key, Owner::Job(job));
-            self.jobs.runnable.extend(next.map(Turn::Job));
+        let owned = (state.first.0..state.next_lock.0).map(BlockKey);
+        for key in owned {
+            if let Some(next) = self.store.locks.unlock_here(key, Owner::Job(job)) {
+                self.jobs.runnable.push_back(Turn::Job(next));
+            }
         }
         let failure = match state.failure {
             Some(Failure::Io) if state.request.buf.is_of_client() => Some(Failure::NotStraight),

@@ -91,6 +91,12 @@ impl Store {
         self.dropped.get(key).map(|number| (0, number))
     }
 
+    /// Whether nothing of a block is in the cache, or was and may survive a crash. `named` is what
+    /// [`crate::map::index::Index::named`] says of it.
+    pub(crate) fn is_new(&self, key: BlockKey, named: Option<Slot>) -> bool {
+        named.is_none() && self.dropped.get(key).is_none()
+    }
+
     /// A segment that holds nothing cached is going to be filled, or left: nothing that was evicted
     /// from it is there any more.
     pub(crate) fn forget_evicted(&mut self, id: SegmentId) {

@@ -1,7 +1,8 @@
 //! The part of a write that goes to the origin: bypassed blocks, and everything in the modes that
 //! write through.
 
-use crate::format::BlockKey;
+use smallvec::SmallVec;
+
 use crate::ids::JobId;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
@@ -25,37 +26,28 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> bool {
         let state = self.write_job(job);
-        let (request, logged, bypassing) =
-            (state.request, state.logged.clone(), state.bypassing.clone());
-        let keys =
-            |runs: &[Run]| -> Vec<BlockKey> { runs.iter().flat_map(|run| run.keys()).collect() };
-        let mut locked = keys(&bypassing);
-        if self.write_job(job).through {
-            locked.extend(keys(&logged));
+        let volume = state.request.volume;
+        let mut runs: SmallVec<[Run; 2]> = SmallVec::from_slice(&state.bypassing);
+        if state.through {
+            runs.extend_from_slice(&state.logged);
         }
-        if !self.store.origin_locks.is_empty()
-            && locked.iter().any(|key| self.store.origin_locks.holds(*key))
-        {
-            self.store.origin_locks.wait(job);
+        let locks = &mut self.store.origin_locks;
+        if runs.iter().any(|run| locks.holds_any(run.key, run.end())) {
+            locks.wait(job);
             return false;
         }
-        for key in locked {
-            self.store.origin_locks.lock(key, OriginWriter::Client(job));
+        for run in &runs {
+            locks.lock(run.key, run.end(), OriginWriter::Client(job));
         }
-        let failed_flushes = self.store.attached(request.volume).failed_flushes();
+        let failed_flushes = self.store.attached(volume).failed_flushes();
         let state = self.write_job(job);
         state.failed_flushes = failed_flushes;
         state.origin_locked = true;
         state.stage = Stage::Origin;
         state.outstanding = 1;
-        self.store.volume(request.volume).client_writes(now);
-        for run in bypassing {
+        self.store.volume(volume).client_writes(now);
+        for run in runs {
             self.issue_origin(job, run);
-        }
-        if self.write_job(job).through {
-            for run in logged {
-                self.issue_origin(job, run);
-            }
         }
         let is_failed = self.store.failed_cache();
         let state = self.write_job(job);
@@ -256,11 +248,8 @@ impl Engine {
             return;
         }
         let (first, end) = (state.first, state.end);
-        for key in (first.0..end.0).map(BlockKey) {
-            self.store
-                .origin_locks
-                .unlock(key, OriginWriter::Client(job));
-        }
+        let writer = OriginWriter::Client(job);
+        self.store.origin_locks.unlock(first, end, writer);
         self.wake_origin_waiters();
     }
 
