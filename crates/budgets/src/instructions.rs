@@ -7,6 +7,7 @@ use std::process::Command;
 use forebay_engine::{Mode, RequestKind, Settings};
 
 use crate::Figure;
+use crate::hosted::HostRig;
 use crate::rig::Rig;
 
 /// Operations that are counted; enough for every reclaim, seal and flush to take its share.
@@ -72,6 +73,52 @@ const SCENARIOS: [Scenario; 8] = [
     },
 ];
 
+/// What two copies of dirty data, on two devices, add to a request.
+const ADDED_BY_TWO: [Scenario; 4] = [
+    Scenario {
+        name: "read-hit-1",
+        figure: "added by copies = 2: 4 KiB read hit, clean, depth 1",
+        limit: 340.0,
+        reached: 330.0,
+    },
+    Scenario {
+        name: "read-dirty-1",
+        figure: "added by copies = 2: 4 KiB read hit, dirty, depth 1",
+        limit: 700.0,
+        reached: 682.0,
+    },
+    Scenario {
+        name: "write-hit-1",
+        figure: "added by copies = 2: 4 KiB write hit, depth 1",
+        limit: 1080.0,
+        reached: 1060.0,
+    },
+    Scenario {
+        name: "read-miss-1",
+        figure: "added by copies = 2: 4 KiB read miss, promote, evict, depth 1",
+        limit: 800.0,
+        reached: 780.0,
+    },
+];
+
+fn measure_added_by_two() -> Result<Vec<Figure>, String> {
+    let each = |name: &str| -> Result<f64, String> {
+        let (with, without) = (count(name)?, count(&format!("{name}-setup"))?);
+        Ok(with.engine.saturating_sub(without.engine) as f64 / OPERATIONS as f64)
+    };
+    let figure = |scenario: Scenario| {
+        let two = each(&format!("two-{}", scenario.name))?;
+        let one = each(&format!("host-{}", scenario.name))?;
+        Ok(Figure {
+            name: scenario.figure,
+            value: two - one,
+            limit: scenario.limit,
+            reached: scenario.reached,
+        })
+    };
+    ADDED_BY_TWO.into_iter().map(figure).collect()
+}
+
 pub(crate) fn measure() -> Result<Vec<Figure>, String> {
     let mut figures = Vec::new();
     let mut block_checksum = 0.0;
@@ -111,6 +158,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
     }
     let name = "instructions: checksum of one 4 KiB block (beside)";
     figures.push(Figure::new(name, block_checksum, f64::INFINITY));
+    figures.extend(measure_added_by_two()?);
     Ok(figures)
 }
 
@@ -221,6 +269,12 @@ pub(crate) fn run(scenario: &str) -> bool {
         None => (scenario, 32),
     };
     let scattered = |i: u64| (i * 7919 % resident) * 4096;
+    if let Some(scenario) = scenario.strip_prefix("host-") {
+        return run_hosted(1, scenario, depth, operations, settings);
+    }
+    if let Some(scenario) = scenario.strip_prefix("two-") {
+        return run_hosted(2, scenario, depth, operations, settings);
+    }
     match scenario {
         "read-hit" | "write-hit" => {
             let kind = if scenario == "read-hit" {
@@ -281,6 +335,53 @@ pub(crate) fn run(scenario: &str) -> bool {
             }
         }
         _ => return false,
+    }
+    true
+}
+
+/// Scenarios of a whole host, with a cache on one device or two.
+fn run_hosted(
+    devices: u8,
+    scenario: &str,
+    depth: u64,
+    operations: u64,
+    settings: Settings,
+) -> bool {
+    let resident = CACHE_BYTES / 4096 / 4;
+    let mut rig = HostRig::new(devices, CACHE_BYTES, 1 << 40, settings);
+    let mut fill = |kind, count: u64| {
+        for i in 0..count {
+            rig.batch(kind, std::iter::once(i << 17), 128 << 10);
+        }
+    };
+    let write = RequestKind::Write { fua: false };
+    let (kind, place): (_, fn(u64, u64) -> u64) = match scenario {
+        // What the cache read itself is clean, and on one device.
+        "read-hit" => {
+            fill(RequestKind::Read, resident / 32);
+            (RequestKind::Read, |i, resident| {
+                (i * 7919 % resident) * 4096
+            })
+        }
+        "read-dirty" => {
+            fill(write, resident / 32);
+            (RequestKind::Read, |i, resident| {
+                (i * 7919 % resident) * 4096
+            })
+        }
+        "write-hit" => {
+            fill(write, resident / 32);
+            (write, |i, resident| (i * 7919 % resident) * 4096)
+        }
+        "read-miss" => {
+            fill(RequestKind::Read, (4 * CACHE_BYTES) >> 17);
+            (RequestKind::Read, |i, _| (1 << 38) + i * 8192)
+        }
+        _ => return false,
+    };
+    for batch in 0..operations / depth {
+        let places = (batch * depth..(batch + 1) * depth).map(|i| place(i, resident));
+        rig.batch(kind, places, 4096);
     }
     true
 }

@@ -8,6 +8,7 @@
 //! `forebay-budgets --image FILE GIB [SHARDS]` writes a full cache of that size to a sparse file, to
 //! start a daemon from.
 
+mod hosted;
 mod instructions;
 mod memory;
 mod metadata;

@@ -279,53 +279,89 @@ impl<T> Host<T> {
         if !self.two.is_on || !is_of_cache {
             return self.orders.push_back(Order::Transfer(shard, action));
         }
+        let Action {
+            op,
+            device,
+            operation,
+        } = action;
         let number_of = |address: u64| place_of(address).0;
-        let kind = match &action.operation {
-            Operation::Read { offset_bytes, .. } => Kind::Read(number_of(*offset_bytes)),
-            Operation::Write { offset_bytes, .. } => Kind::Write(number_of(*offset_bytes)),
-            Operation::OnTwo(two) if two.is_write => {
-                return self.order_both(now, shard, &action, two);
+        let kind = match operation {
+            Operation::OnTwo(two) => {
+                let order = match two.is_write {
+                    true => Host::order_both,
+                    false => Host::order_either,
+                };
+                return order(self, now, shard, (op, device), *two);
             }
-            Operation::OnTwo(two) => return self.order_either(now, shard, &action, two),
+            Operation::Read { offset_bytes, .. } => Kind::Read(number_of(offset_bytes)),
+            Operation::Write { offset_bytes, .. } => Kind::Write(number_of(offset_bytes)),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
+                let action = Action {
+                    op,
+                    device,
+                    operation,
+                };
                 return self.orders.push_back(Order::Transfer(shard, action));
             }
+        };
+        let action = Action {
+            op,
+            device,
+            operation,
         };
         self.order_part(now, shard, kind, action);
     }
 
     /// Asks the device that answers sooner, of those that are not lost.
-    fn order_either(&mut self, now: Nanos, shard: u16, action: &Action, either: &TwoPlaces) {
+    fn order_either(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        (op, device): (OpId, Device),
+        either: TwoPlaces,
+    ) {
         let devices = either.offsets_bytes.map(|address| place_of(address).0);
         let at = match devices.map(|device| self.two.is_lost(device)) {
             [true, false] => 1,
             [false, true] => 0,
             _ => self.two.loads.sooner(devices),
         };
+        let operation = Operation::Read {
+            offset_bytes: either.offsets_bytes[at],
+            bufs: either.bufs,
+        };
         let read = Action {
-            operation: Operation::Read {
-                offset_bytes: either.offsets_bytes[at],
-                bufs: either.bufs.clone(),
-            },
-            ..*action
+            op,
+            device,
+            operation,
         };
         self.order_part(now, shard, Kind::Read(devices[at]), read);
     }
 
-    fn order_both(&mut self, now: Nanos, shard: u16, action: &Action, both: &TwoPlaces) {
+    fn order_both(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        (op, device): (OpId, Device),
+        both: TwoPlaces,
+    ) {
         let two = self.two.twos.insert(Two {
             left: 2,
             done_on: 0,
         });
-        for offset_bytes in both.offsets_bytes {
-            let bufs = both.bufs.clone();
+        let mut order = |offset_bytes, bufs| {
+            let operation = Operation::Write { offset_bytes, bufs };
             let write = Action {
-                operation: Operation::Write { offset_bytes, bufs },
-                ..*action
+                op,
+                device,
+                operation,
             };
             let kind = Kind::OneOfTwo(place_of(offset_bytes).0, two);
             self.order_part(now, shard, kind, write);
-        }
+        };
+        let [first, second] = both.offsets_bytes;
+        order(first, both.bufs.clone());
+        order(second, both.bufs);
     }
 
     fn order_part(&mut self, now: Nanos, shard: u16, kind: Kind, action: Action) {

@@ -35,6 +35,8 @@ struct Devices {
     in_use: u16,
     /// Dirty data has a second place.
     keeps_two: bool,
+    /// As [`Devices::count_pairs`] says: asked for with each request, and changed with each segment.
+    pairs: usize,
 }
 
 impl Devices {
@@ -44,7 +46,7 @@ impl Devices {
         (self.free[usize::from(most)] > 0).then_some(most)
     }
 
-    fn pairs(&self) -> usize {
+    fn count_pairs(&self) -> usize {
         let total: usize = self.free.iter().sum();
         if self.in_use.count_ones() < 2 {
             return total;
@@ -63,7 +65,7 @@ impl FreeSegments {
         match &self.devices {
             None => self.ids.len(),
             Some(devices) if devices.keeps_two => {
-                devices.pairs().max(usize::from(!self.ids.is_empty()))
+                devices.pairs.max(usize::from(!self.ids.is_empty()))
             }
             Some(_) => self.ids.len(),
         }
@@ -77,12 +79,15 @@ impl FreeSegments {
             for id in &self.ids {
                 free[usize::from(of[id.0 as usize])] += 1;
             }
-            Box::new(Devices {
+            let mut devices = Devices {
                 of,
                 free,
                 in_use,
                 keeps_two,
-            })
+                pairs: 0,
+            };
+            devices.pairs = devices.count_pairs();
+            Box::new(devices)
         });
     }
 
@@ -90,6 +95,7 @@ impl FreeSegments {
         if let Some(devices) = &mut self.devices {
             let on = &mut devices.free[usize::from(devices.of[id.0 as usize])];
             *on = if more { *on + 1 } else { *on - 1 };
+            devices.pairs = devices.count_pairs();
         }
     }
 
