@@ -1,4 +1,5 @@
-//! The same driver for a whole host, of a cache on one device or with two copies of dirty data on two.
+//! A driver of a whole host that answers at once, as `rig` does for an engine. Its cache is on one device,
+//! or keeps two copies of dirty data on two.
 
 use std::sync::Arc;
 

@@ -73,7 +73,7 @@ const SCENARIOS: [Scenario; 8] = [
     },
 ];
 
-/// What two copies of dirty data, on two devices, add to a request.
+/// The instructions that two copies of dirty data, on two devices, add to a request.
 const ADDED_BY_TWO: [Scenario; 4] = [
     Scenario {
         name: "read-hit-1",
