@@ -141,7 +141,7 @@ experiments:
 
 # In an initramfs and in an image for containers the binary must do without libraries.
 comma := ,
-LAB_STATIC := $(filter root all recipes recipe-%,$(subst $(comma), ,$(EXPERIMENT)))
+LAB_STATIC := $(filter root root-two all recipes recipe-%,$(subst $(comma), ,$(EXPERIMENT)))
 lab: $(if $(LAB_STATIC),static,build)
 	cargo build --locked --release -p forebay-lab
 	$(if $(LAB_STATIC),FOREBAY=$(STATIC_FOREBAY)) $(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)

@@ -239,9 +239,27 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "root",
         summary: "the root file system on a volume, from Debian's own initramfs on: killed daemons, power off, a power cut, a cache that is missing",
-        script: include_str!("../guest/experiments/root.sh"),
+        script: concat!(
+            include_str!("../guest/experiments/root-machine.sh"),
+            include_str!("../guest/experiments/root.sh")
+        ),
         systems: "forebay-ublk",
         ssd_mib: 576,
+        disks: (1, 1024),
+        lives: 5,
+        limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
+        name: "root-two",
+        summary: "the root file system on a volume with dirty data on two SSDs: the power goes, and one of them with it",
+        script: concat!(
+            include_str!("../guest/experiments/root-machine.sh"),
+            include_str!("../guest/experiments/root-two.sh")
+        ),
+        systems: "forebay-ublk",
+        ssd_mib: 576,
+        ssds: 2,
         disks: (1, 1024),
         lives: 5,
         limit_seconds: 600,

@@ -613,7 +613,7 @@ pub(crate) enum PackagingCommand {
         files: Vec<PathBuf>,
     },
     /// List the caches that are to be served from the initramfs on: each one's name, state
-    /// directory and devices.
+    /// directory and devices; `spared:` stands before those of several that keep dirty data twice.
     #[command(after_help = "Example: forebay packaging initramfs")]
     Initramfs {
         /// The configuration files [default: all of /etc/forebay/*.toml].

@@ -82,8 +82,7 @@ fn main() -> ExitCode {
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let text = failure::describe(&error);
-            eprintln!("forebay: {}", output::plain(&text));
+            output::error(&failure::describe(&error));
             ExitCode::from(failure::exit_code(&error))
         }
     }

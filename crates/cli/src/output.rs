@@ -11,6 +11,12 @@ pub(crate) fn line(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{}", plain(&text));
 }
 
+/// Prints an error in a single write: standard error can be /dev/kmsg, where each write is a record.
+pub(crate) fn error(text: &str) {
+    let line = format!("forebay: {}\n", plain(text));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 /// Text for a terminal: words of a device, a file or a daemon must not move its cursor or change
 /// its title. The escapes are also JSON's.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {

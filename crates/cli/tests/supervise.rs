@@ -163,6 +163,14 @@ fn caches_of_the_initramfs_are_listed_and_checked() {
         &["packaging", "initramfs", "plain.toml", "root.toml"],
     );
     assert_eq!(listed, "root /boot/forebay /dev/root-ssd /dev/root-disk\n");
+    let two = "[cache]\ndevice = [\"/dev/a\", \"/dev/b\"]\ncopies = 2\n[ublk]\nenabled = true\n\
+        [daemon]\ninitramfs = true\nstate-dir = \"/boot/forebay\"\n[[volume]]\norigin = \"/dev/disk\"\n";
+    std::fs::write(scratch.path("two.toml"), two).unwrap();
+    let listed = forebay_ok(&scratch, &["packaging", "initramfs", "two.toml"]);
+    assert_eq!(
+        listed,
+        "two /boot/forebay spared:/dev/a spared:/dev/b /dev/disk\n"
+    );
 
     file("bare", "[daemon]\ninitramfs = true");
     let words = ["bare.toml: line 4", "[ublk] enabled = true", "`state-dir`"];

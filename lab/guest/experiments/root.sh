@@ -1,53 +1,6 @@
 # The root file system on a volume: a machine that has been without Forebay gets it in front of its disk, with the
 # package's hook in Debian's own initramfs, and boots; the daemon is killed under load; the machine is shut down in order,
 # boots, loses its power, boots; and without its cache device it does not boot from a disk that lacks what the cache holds.
-CONTROL=/run/forebay/root.sock
-# left_for_next_life FILE: synced, and its sum where the next life finds it
-left_for_next_life() {
-    dd if=/dev/urandom of=$1 bs=1M count=8 conv=fsync 2> /dev/null
-    md5sum < $1 > /lab/sum-$(basename $1)
-}
-found_again() { same "$1" "$(cat /lab/sum-$(basename $1))" "$(md5sum < $1)"; }
-
-make_initramfs() {
-    mkdir -p /lab/boot
-    mkinitramfs -o /lab/boot/initrd.new $(uname -r) > /tmp/said 2>&1 || give_up "mkinitramfs: $(said)"
-    grep -v '^W:' /tmp/said | grep . && give_up "mkinitramfs: $(said)"
-    mv /lab/boot/initrd.new /lab/boot/initrd
-    say "value initramfs_bytes $(stat -c %s /lab/boot/initrd)"
-}
-
-# What Debian's kernel package brings: the modules where modprobe looks, and the kernel's configuration.
-like_a_kernel_package() {
-    mkdir -p /lib/modules/$(uname -r)/kernel
-    mv /modules/*.ko /lib/modules/$(uname -r)/kernel
-    : > /lib/modules/$(uname -r)/modules.builtin
-    : > /lib/modules/$(uname -r)/modules.builtin.modinfo
-    : > /lib/modules/$(uname -r)/modules.order
-    check depmod
-    echo CONFIG_RD_GZIP=y > /boot/config-$(uname -r)
-    sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=gzip/' /etc/initramfs-tools/initramfs.conf
-    printf '%s\n' 9pnet_virtio 9p ext4 > /etc/initramfs-tools/modules
-}
-
-# As it is without Forebay: the system on the disk, /boot on a partition of its own.
-make_machine() {
-    check udevadm settle
-    printf 'size=64MiB\nsize=+\n' | sfdisk -q /dev/$SSD > /tmp/said 2>&1 || give_up "sfdisk: $(said)"
-    check udevadm settle
-    check mkfs.ext4 -q /dev/disk/by-id/virtio-ssd-part1
-    check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$HDD
-    mkdir -p /boot /files
-    check mount -t ext4 /dev/disk/by-id/virtio-ssd-part1 /boot
-    like_a_kernel_package
-    /usr/bin/dpkg -i --force-depends /lab/new/*.deb > /tmp/said 2>&1 || give_up "/usr/bin/dpkg -i: $(said)"
-    ln -sf /lib/systemd/systemd /sbin/init
-    printf '%s\n' '/dev/forebay/root / ext4 defaults 0 0' '/dev/disk/by-id/virtio-ssd-part1 /boot ext4 defaults 0 0' \
-        'lab /lab 9p trans=virtio,version=9p2000.L,msize=262144 0 0' > /etc/fstab
-    # A real machine is shut down by its service manager.
-    sed -i '/^ExecStopPost/d; s/^\[Unit\]/[Unit]\nSuccessAction=poweroff\nFailureAction=poweroff\nRequiresMountsFor=\/lab/' /etc/systemd/system/lab.service
-}
-
 put_forebay_before_it() {
     check forebay create /dev/disk/by-id/virtio-ssd-part2
     cat > /etc/forebay/root.toml <<'END'
@@ -69,36 +22,12 @@ origin = "/dev/disk/by-id/virtio-hdd"
 name = "root"
 mode = "writeback"
 END
-    check forebay check-config
     # The hook refuses what could not boot.
     sed 's|/boot/forebay|/var/forebay|' /etc/forebay/root.toml > /etc/forebay/other.toml
     mkinitramfs -o /tmp/initrd $(uname -r) > /tmp/said 2>&1 && give_up "an initramfs was made whose state directory is on the root file system"
     grep -q 'other.toml is on the root file system' /tmp/said || give_up "mkinitramfs: $(said)"
     rm /etc/forebay/other.toml
-    make_initramfs
-    echo "root=/dev/forebay/root ro" > /lab/boot/arguments
-    check mount -t ext4 /dev/$HDD /mnt
-    /usr/bin/tar -cf - --one-file-system -C / . | /usr/bin/tar -xf - -C /mnt || give_up "the system could not be copied"
-    check umount /mnt
-    check umount /boot
-}
-
-# What is true of each boot with Forebay.
-is_on_the_volume() {
-    say "up $(now)"
-    journalctl -f -o short-monotonic -n 1000 > /lab/out/journal-$LIFE 2>&1 &
-    case $(awk '$2 == "/" { print $1 }' /proc/mounts) in
-    /dev/ublkb0 | /dev/forebay/root) ;;
-    *) give_up "the root file system is on $(awk '$2 == "/" { print $1 }' /proc/mounts)" ;;
-    esac
-    forebay_status $CONTROL | grep -q '"mode": *"writeback"' || give_up "the daemon says: $(forebay_status $CONTROL | cut -c1-200)"
-    say "value multi_user_at_seconds $(now)"
-}
-# daemon WORD: the process of Forebay with that word among its arguments
-daemon() {
-    for process in /proc/[0-9]*; do
-        tr '\0' ' ' < $process/cmdline 2> /dev/null | grep -q "^@forebay $1 " && basename $process
-    done
+    boots_from_volume
 }
 
 first_boot() {

@@ -7,6 +7,9 @@ use anyhow::Result;
 use crate::config::{self, Plan};
 use crate::failure::wrong_usage;
 
+/// Before a device that the cache may be able to do without.
+const SPARED: &str = "spared:";
+
 /// Prints a line for each cache that is to be served there: its name, its state directory and its
 /// devices, with spaces between.
 pub(super) fn list(files: &[PathBuf]) -> Result<()> {
@@ -21,14 +24,21 @@ pub(super) fn list(files: &[PathBuf]) -> Result<()> {
 
 fn line(file: &Path, plan: &Plan) -> Result<String> {
     let name = file.file_stem().unwrap_or_default();
+    let keeps_two = plan
+        .cache
+        .as_ref()
+        .is_some_and(|cache| cache.copies == Some(2));
     let cache = plan.cache.iter().flat_map(|cache| &cache.devices);
     let origins = plan.volumes.iter().map(|volume| &volume.origin);
-    let paths = [Path::new(name)]
+    let needed = |path: PathBuf| ("", path);
+    let words = [PathBuf::from(name)]
         .into_iter()
-        .chain(plan.state_dir.as_deref())
-        .chain(cache.chain(origins).map(PathBuf::as_path));
-    let mut words = Vec::new();
-    for path in paths {
+        .chain(plan.state_dir.clone())
+        .map(needed)
+        .chain(cache.map(|path| (if keeps_two { SPARED } else { "" }, path.clone())))
+        .chain(origins.cloned().map(needed));
+    let mut line = Vec::new();
+    for (mark, path) in words {
         let word = path.display().to_string();
         // A shell is to read it.
         if word.contains(|letter: char| !letter.is_ascii_graphic() || "'\"\\$`*?[".contains(letter))
@@ -38,7 +48,7 @@ fn line(file: &Path, plan: &Plan) -> Result<String> {
                 file.display()
             );
         }
-        words.push(word);
+        line.push(format!("{mark}{word}"));
     }
-    Ok(words.join(" "))
+    Ok(line.join(" "))
 }

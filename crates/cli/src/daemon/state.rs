@@ -218,7 +218,7 @@ impl Daemon {
             refuse!(
                 "the root file system is on this cache, and a daemon that takes this one's place knows its \
                  configuration only: put a volume into that, `forebay reload`, and make the initramfs anew; names \
-                 and cache devices stay as they are"
+                 stay as they are, and so do cache devices (`forebay cache replace` alone changes one)"
             );
         }
         Ok(())

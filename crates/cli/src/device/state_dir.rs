@@ -202,14 +202,27 @@ impl StateDir {
         // First, and for good as soon as the other may be there: a daemon that takes this one's
         // place must not know less than the next boot.
         let copy = in_memory.join(name);
-        create_for_owner(&copy)
+        let unsure = unsure_name(&copy);
+        create_for_owner(&unsure)
+            .and_then(|_| create_for_owner(&copy))
             .and_then(|mut file| file.write_all(text))
             .with_context(|| format!("cannot write {}", copy.display()))?;
         let written = self.write_durably(&path, text);
         if written.is_err() && fs::symlink_metadata(&path).is_err() {
             fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
         }
+        if written.is_ok() {
+            fs::remove_file(&unsure)
+                .with_context(|| format!("cannot remove {}", unsure.display()))?;
+        }
         written.with_context(failed)
+    }
+
+    /// Whether a record was to be written last, and perhaps was not, so that the next boot may find
+    /// an older one.
+    pub(super) fn is_unsure(&self, name: &str) -> bool {
+        let mut directories = self.in_memory.iter();
+        directories.any(|directory| unsure_name(&directory.join(name)).exists())
     }
 
     /// Whether records are read from memory, as a daemon does that the root file system is on.
@@ -245,6 +258,13 @@ impl StateDir {
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// The file that is there while it is not sure that a record is durable.
+fn unsure_name(copy: &Path) -> PathBuf {
+    let mut name = copy.as_os_str().to_owned();
+    name.push(".unsure");
+    name.into()
 }
 
 /// Makes a file that only its owner reads: the names of volumes and devices are nobody else's

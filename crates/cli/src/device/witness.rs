@@ -109,6 +109,14 @@ impl StateDir {
         Ok(Some(found))
     }
 
+    /// The witness, if the next boot finds the same.
+    pub(crate) fn durable_witness(&self, cache: CacheId) -> Result<Option<Witness>> {
+        match self.is_unsure(&file_name(cache)) {
+            true => Ok(None),
+            false => self.witness(cache),
+        }
+    }
+
     /// Writes the witness durably. Only then may anything rely on what it says.
     pub(crate) fn write_witness(&self, cache: CacheId, witness: &Witness) -> Result<()> {
         self.keep(&file_name(cache), &serde_json::to_vec(witness)?)
@@ -175,5 +183,33 @@ mod tests {
         state.forget(superblock.id).unwrap();
         assert_eq!(state.witness(superblock.id).unwrap(), None);
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// A daemon that takes another one's place must not take for durable what that could not write.
+    #[test]
+    fn what_could_not_be_written_is_not_taken_for_durable() {
+        let scratch = Path::new("/dev/shm").join(format!("forebay-witness-{}", std::process::id()));
+        let (durable, memory) = (scratch.join("boot"), scratch.join("run"));
+        std::fs::create_dir_all(&memory).unwrap();
+        std::fs::create_dir_all(&durable).unwrap();
+        let state = StateDir::of_root_storage(durable.clone(), memory);
+        let superblock = superblock();
+        let (cache, first) = (superblock.id, Witness::of(&superblock, |_| None));
+        assert_eq!(state.durable_witness(cache).unwrap(), None);
+        state.write_witness(cache, &first).unwrap();
+        assert_eq!(state.durable_witness(cache).unwrap(), Some(first.clone()));
+        let newer = Witness {
+            membership: first.membership + 1,
+            ..first
+        };
+        // A directory is in the way of the file that is renamed.
+        let in_the_way = durable.join(format!("{cache}.new"));
+        std::fs::create_dir(&in_the_way).unwrap();
+        assert!(state.write_witness(cache, &newer).is_err());
+        assert_eq!(state.durable_witness(cache).unwrap(), None);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        state.write_witness(cache, &newer).unwrap();
+        assert_eq!(state.durable_witness(cache).unwrap(), Some(newer));
+        std::fs::remove_dir_all(&scratch).unwrap();
     }
 }

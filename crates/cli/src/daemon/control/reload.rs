@@ -288,7 +288,7 @@ fn check_is_there(device: &Path) -> Result<()> {
 }
 
 /// For the next daemon, which cannot read the file if the root file system is on its volume.
-fn keep_in_memory(source: &ServeArgs) {
+pub(super) fn keep_in_memory(source: &ServeArgs) {
     let (Some(file), Some(directory)) = (&source.config, &source.root_storage) else {
         return;
     };

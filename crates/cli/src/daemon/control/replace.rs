@@ -3,14 +3,17 @@
 //! 1. The new device is added. 2. Dirty data is on two devices again, if it is to be. 3. The old one
 //!    leaves. Whoever interrupts it finds the cache with one device more than before.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::reload::keep_in_memory;
 use super::resize::{Emptying, Resized};
+use crate::config;
 use crate::daemon::state::Daemon;
 use crate::failure::{Interrupted, refuse};
+use crate::lock::lock;
 
 /// Interval between looks at what is still to be copied.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,7 +30,11 @@ impl Daemon {
     ) -> Result<Resized> {
         let began = Instant::now();
         let number = self.number_of(old)?;
+        let written = self.devices_of_file(old, new)?;
         let added = self.add_cache_device(new, force)?;
+        if let Some(devices) = written {
+            self.keep_devices_of_file(devices);
+        }
         self.wait_for_two(new, tell)?;
         let removed = self
             .remove_cache_device((number, old), tell)
@@ -37,6 +44,41 @@ impl Daemon {
             seconds: began.elapsed().as_secs_f64(),
             ..removed
         })
+    }
+
+    /// The cache devices that the configuration names, if the root file system is on a volume: a
+    /// daemon that takes this one's place knows nothing else, so that the file has to be right first.
+    fn devices_of_file(&self, old: &Path, new: &Path) -> Result<Option<Vec<PathBuf>>> {
+        if !self.is_under_root() {
+            return Ok(None);
+        }
+        let source = lock(&self.plan).source.clone();
+        let source = source.context("the root file system is on a volume of a file")?;
+        let planned = config::plan((*source).clone())?;
+        let devices = planned.cache.map(|cache| cache.devices).unwrap_or_default();
+        let names = |device: &Path| devices.iter().any(|named| is_same(named, device));
+        if names(new) && (is_same(old, new) || !names(old)) {
+            return Ok(Some(devices));
+        }
+        let file = source.config.as_deref().unwrap_or(Path::new("the file"));
+        refuse!(
+            "the root file system is on this cache, and the next daemon knows {file} only: write {new} there in the place of \
+             {old}, and give this command again; then make the initramfs anew",
+            file = file.display(),
+            new = new.display(),
+            old = old.display(),
+        );
+    }
+
+    /// The next daemon is to have the devices that the configuration names now.
+    fn keep_devices_of_file(&self, devices: Vec<PathBuf>) {
+        let mut plan = lock(&self.plan);
+        if let Some(cache) = &mut plan.cache {
+            cache.devices = devices;
+        }
+        if let Some(source) = &plan.source {
+            keep_in_memory(source);
+        }
     }
 
     /// Waits until all dirty data that is to be on two devices is.
@@ -67,6 +109,12 @@ impl Daemon {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// Whether two paths lead to the same file, or are the same where there is none.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    one == other || place(one) == place(other)
 }
 
 fn in_both(old: &Path, new: &Path) -> String {

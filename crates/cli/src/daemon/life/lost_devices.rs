@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -31,6 +31,9 @@ use crate::thread;
 const ATTEMPTS: u32 = 8;
 /// Time before the witness that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Interval between looks at whether the witness is on record, under the root file system: what it is
+/// to be on was perhaps not mounted when it should have been written.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A device that the cache goes on without, until it is removed.
 #[derive(Clone, Debug)]
@@ -68,14 +71,18 @@ pub(super) fn write_witness(
     if superblock.membership == 0 {
         return Ok(());
     }
-    let witness = Witness::of(superblock, |number| {
+    let witness = witness_of(superblock, storage, lost);
+    state.write_witness(superblock.id, &witness)
+}
+
+fn witness_of(superblock: &Superblock, storage: &CacheStorage, lost: &[LostDevice]) -> Witness {
+    Witness::of(superblock, |number| {
         let mut devices = storage.devices();
         let served = devices.find(|(known, _)| *known == number);
         let mut lost = lost.iter().filter(|lost| lost.number == number);
         let served = served.map(|(_, device)| device.device().path().to_owned());
         served.or_else(|| lost.next()?.path.clone())
-    });
-    state.write_witness(superblock.id, &witness)
+    })
 }
 
 /// Why there cannot be two copies of dirty data.
@@ -90,11 +97,21 @@ pub(super) fn watch(daemon: &Arc<Daemon>, reports: Receiver<LossReport>) -> Resu
     let daemon = Arc::clone(daemon);
     thread::start("forebay-losses", move || {
         let mut known = LossReports::new(daemon.links.len() as u16);
-        // The daemon's threads hold the senders.
-        while let Ok(report) = reports.recv() {
-            if let Some(loss) = known.take(report) {
-                let may_record = known.may_record(&loss);
-                known.recorded(daemon.put_loss_on_record(&loss, may_record));
+        let interval = match daemon.is_under_root() {
+            true => LOOK,
+            false => Duration::MAX,
+        };
+        loop {
+            match reports.recv_timeout(interval) {
+                Ok(report) => {
+                    if let Some(loss) = known.take(report) {
+                        let may_record = known.may_record(&loss);
+                        known.recorded(daemon.put_loss_on_record(&loss, may_record));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => daemon.catch_up_with_witness(),
+                // The daemon's threads held the senders.
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     })?;
@@ -220,6 +237,28 @@ impl Daemon {
                  --without-missing: {}",
                 describe(&error)
             );
+        }
+    }
+
+    /// Writes the witness if another one, or none, is on record.
+    fn catch_up_with_witness(&self) {
+        let admin = self.admin();
+        let Some(cache) = &admin.cache else { return };
+        let superblock = cache.superblock();
+        let state = &self.surroundings.state;
+        let wanted = witness_of(superblock, &cache.storage, &cache.lost);
+        let is_kept =
+            || matches!(state.durable_witness(superblock.id), Ok(Some(known)) if known == wanted);
+        if superblock.membership == 0 || is_kept() {
+            return;
+        }
+        match self.write_witness(cache) {
+            Ok(()) => {
+                tracing::info!("the devices of the cache are on record in the state directory")
+            }
+            Err(error) => {
+                tracing::debug!("the witness cannot be written yet: {}", describe(&error))
+            }
         }
     }
 

@@ -292,9 +292,13 @@ fn write_witness(
         ..
     } = attached;
     let state = &surroundings.state;
+    let known = state.durable_witness(superblock.id)?;
+    let is_known = |serial| known.as_ref().is_some_and(|known| known.is_out(serial));
+    let mut out = superblock.devices_out();
+    let knows_all = out.all(|on| is_known(on.serial));
     let written = lost_devices::write_witness(state, superblock, storage, lost);
     // An older one is never wrong, but for the devices of which it does not know that they are out.
-    if state.keeps_witness_at_start() || lost.iter().any(|lost| lost.lately) {
+    if state.keeps_witness_at_start() || !knows_all {
         return written.context(
             "it cannot be put on record which devices the cache has, so that one that was left behind would be believed",
         );
