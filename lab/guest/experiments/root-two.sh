@@ -68,10 +68,19 @@ gets_another() {
     # The new partition holds what was on the lost one.
     replace() { forebay cache replace $OLD $NEW --force --control $CONTROL > /tmp/said 2>&1; }
     replace && give_up "replaced, and the next daemon would not know it"
-    grep -q "write $NEW there" /tmp/said || give_up "cache replace: $(said)"
-    sed -i "s|$OLD|$NEW|" /etc/forebay/root.toml
+    grep -q "write $NEW there beside" /tmp/said || give_up "cache replace: $(said)"
+    sed -i "s|\"$OLD\"|\"$OLD\", \"$NEW\"|" /etc/forebay/root.toml
+    make_initramfs
     replace || give_up "cache replace: $(said)"
     same "devices out on record" 0 $(out_on_record)
+    # A daemon that takes its place has the list as it was a moment ago.
+    before=$(daemon serve)
+    kill -9 $before
+    left_for_next_life /files/in-between
+    [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
+    has_two
+    sed -i "s|\"$OLD\", ||" /etc/forebay/root.toml
+    check forebay reload --control $CONTROL
     make_initramfs
     left_for_next_life /files/on-both
     before=$(daemon serve)
@@ -87,7 +96,7 @@ has_two() { forebay_status $CONTROL | grep -q '"lost": *\[ *\]' || give_up "a de
 
 boots_with_both() {
     is_on_the_volume
-    for file in before-loss alone on-both after-kill; do found_again /files/$file; done
+    for file in before-loss alone in-between on-both after-kill; do found_again /files/$file; done
     same "devices out on record" 0 $(out_on_record)
     has_two
     say "done $(now)"

@@ -203,19 +203,33 @@ impl StateDir {
         // place must not know less than the next boot.
         let copy = in_memory.join(name);
         let unsure = unsure_name(&copy);
-        create_for_owner(&unsure)
-            .and_then(|_| create_for_owner(&copy))
-            .and_then(|mut file| file.write_all(text))
-            .with_context(|| format!("cannot write {}", copy.display()))?;
+        let before = fs::read(&copy).ok();
+        let copied = create_for_owner(&unsure).and_then(|_| replace(&copy, text));
+        // What memory cannot take must not keep it from being durable.
         let written = self.write_durably(&path, text);
-        if written.is_err() && fs::symlink_metadata(&path).is_err() {
-            fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+        let is_as_before = match &before {
+            Some(before) => fs::read(&path).is_ok_and(|there| there == *before),
+            None => fs::symlink_metadata(&path).is_err(),
+        };
+        if written.is_err() && is_as_before {
+            match before {
+                Some(before) => replace(&copy, &before),
+                None => remove_if_there(&copy),
+            }
+            .with_context(|| format!("cannot write {}", copy.display()))?;
         }
-        if written.is_ok() {
-            fs::remove_file(&unsure)
+        copied.with_context(|| format!("cannot write {}", copy.display()))?;
+        if written.is_ok() || is_as_before {
+            remove_if_there(&unsure)
                 .with_context(|| format!("cannot remove {}", unsure.display()))?;
         }
         written.with_context(failed)
+    }
+
+    /// A record as the next boot finds it, where that can be read.
+    pub(super) fn kept(&self, name: &str) -> Option<Vec<u8>> {
+        let is_hidden = self.in_memory.is_some() && !is_on_root(&self.path).is_ok_and(|on| !on);
+        fs::read(self.path.join(name)).ok().filter(|_| !is_hidden)
     }
 
     /// Whether a record was to be written last, and perhaps was not, so that the next boot may find
@@ -240,11 +254,8 @@ impl StateDir {
         let names = [note_name(cache), super::witness::file_name(cache)];
         for directory in self.in_memory.iter().chain([&self.path]) {
             for path in names.iter().map(|name| directory.join(name)) {
-                if let Err(error) = fs::remove_file(&path)
-                    && error.kind() != std::io::ErrorKind::NotFound
-                {
-                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-                }
+                remove_if_there(&path)
+                    .with_context(|| format!("cannot remove {}", path.display()))?;
             }
         }
         Ok(())
@@ -257,6 +268,20 @@ impl StateDir {
         file.sync_all()?;
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Writes a file beside another one and puts it in its place, so that one of them is whole.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    create_for_owner(&new)?.write_all(bytes)?;
+    fs::rename(&new, path)
+}
+
+fn remove_if_there(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

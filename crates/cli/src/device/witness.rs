@@ -117,6 +117,13 @@ impl StateDir {
         }
     }
 
+    /// Whether this witness is where the next boot looks.
+    pub(crate) fn keeps(&self, cache: CacheId, witness: &Witness) -> bool {
+        let kept = self.kept(&file_name(cache));
+        let found = kept.and_then(|text| serde_json::from_slice::<Witness>(&text).ok());
+        found.as_ref() == Some(witness)
+    }
+
     /// Writes the witness durably. Only then may anything rely on what it says.
     pub(crate) fn write_witness(&self, cache: CacheId, witness: &Witness) -> Result<()> {
         self.keep(&file_name(cache), &serde_json::to_vec(witness)?)
@@ -206,10 +213,17 @@ mod tests {
         let in_the_way = durable.join(format!("{cache}.new"));
         std::fs::create_dir(&in_the_way).unwrap();
         assert!(state.write_witness(cache, &newer).is_err());
-        assert_eq!(state.durable_witness(cache).unwrap(), None);
+        let kept = state.durable_witness(cache).unwrap();
+        assert_ne!(kept.as_ref(), Some(&newer));
+        // The older one is there still, and so it is what a daemon in this one's place goes by.
+        assert!(state.keeps(cache, &kept.unwrap()));
         std::fs::remove_dir(&in_the_way).unwrap();
         state.write_witness(cache, &newer).unwrap();
-        assert_eq!(state.durable_witness(cache).unwrap(), Some(newer));
+        assert!(state.keeps(cache, &newer));
+        assert_eq!(state.durable_witness(cache).unwrap(), Some(newer.clone()));
+        // The record is lost: memory alone does not count.
+        std::fs::remove_file(durable.join(file_name(cache))).unwrap();
+        assert!(!state.keeps(cache, &newer));
         std::fs::remove_dir_all(&scratch).unwrap();
     }
 }

@@ -181,7 +181,7 @@ pub fn attach_promised(
     let mut left: Option<AttachError> = None;
     let mut first = None;
     loop {
-        let mut watched = Watched::new(&mut *device, without);
+        let mut watched = Watched::new(device, without);
         let options = AttachOptions {
             // What a device has that fails is given up by nobody who gave it.
             accept_damage: options.accept_damage && without.is_none(),
@@ -425,7 +425,11 @@ fn each_shard<T: Send>(
     boot_id: [u8; 16],
     of: impl Fn(&mut dyn Storage, u16, Vec<ReplayedRecord>, bool) -> Result<T, RecoveryError> + Sync,
 ) -> Result<Vec<T>, AttachError> {
-    side_by_side::each_shard(device, superblock.geometry.shards, |device, shard| {
+    // Copies that are made alike are flushed before a verdict relies on them (I21): by one shard at a
+    // time, so that no flush that failed takes what another shard takes for durable.
+    let may_share = superblock.membership == 0;
+    let shards = superblock.geometry.shards;
+    side_by_side::each_shard(device, shards, may_share, |device, shard| {
         let left = surviving.get(usize::from(shard));
         let journal = left.and_then(|left| left.journal);
         let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);

@@ -184,7 +184,8 @@ pub fn identify_those_given(
             }
             Ok(number) => numbers.push(number),
             Err(IdentifyError::Out { .. }) => {}
-            Err(IdentifyError::Superblock { .. }) if may_lack => {}
+            // Nothing of one that was removed is needed.
+            Err(IdentifyError::Superblock { .. } | IdentifyError::Removed { .. }) if may_lack => {}
             Err(why) => return Err(why),
         }
         given.push(place);

@@ -1,50 +1,45 @@
 //! The devices of a cache during its recovery: which of them fail, and without one if need be.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use crate::format::extents::place_of;
-use crate::interface::{DeviceError, ReadAt, Storage, StorageHandle};
+use crate::interface::{DeviceError, ReadAt, Storage};
 
 /// See the module.
-pub(super) struct Watched<D> {
-    device: D,
+pub(super) struct Watched<'a> {
+    device: &'a mut dyn Storage,
     /// It counts as missing.
     without: Option<u8>,
-    /// Devices that failed something, in this or another handle: a bit for each number.
-    failed: Arc<AtomicU32>,
+    /// Devices that failed something: a bit for each number.
+    failed: u32,
 }
 
-impl<D: Storage> Watched<D> {
-    pub(super) fn new(device: D, without: Option<u8>) -> Watched<D> {
+impl<'a> Watched<'a> {
+    pub(super) fn new(device: &'a mut dyn Storage, without: Option<u8>) -> Watched<'a> {
         Watched {
             device,
             without,
-            failed: Arc::default(),
+            failed: 0,
         }
     }
 
     /// The device that failed something, if it is a single one.
     pub(super) fn only_failed(&self) -> Option<u8> {
-        let failed = self.failed.load(Ordering::Relaxed);
-        failed
-            .is_power_of_two()
-            .then(|| failed.trailing_zeros() as u8)
+        let is_one = self.failed.is_power_of_two();
+        is_one.then(|| self.failed.trailing_zeros() as u8)
     }
 
-    fn has_failed(&self, number: u8) {
-        self.failed.fetch_or(1 << (number & 31), Ordering::Relaxed);
-    }
-
-    fn note<T>(&self, offset_bytes: u64, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+    fn note<T>(
+        &mut self,
+        offset_bytes: u64,
+        result: Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
         if result.is_err() {
-            self.has_failed(place_of(offset_bytes).0);
+            self.failed |= 1 << (place_of(offset_bytes).0 & 31);
         }
         result
     }
 }
 
-impl<D: Storage> Storage for Watched<D> {
+impl Storage for Watched<'_> {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
     }
@@ -74,7 +69,7 @@ impl<D: Storage> Storage for Watched<D> {
         for number in self.device_numbers() {
             let flushed = self.device.flush_of(number);
             if flushed.is_err() {
-                self.has_failed(number);
+                self.failed |= 1 << (number & 31);
             }
             result = result.and(flushed);
         }
@@ -91,17 +86,5 @@ impl<D: Storage> Storage for Watched<D> {
             let _ = self.note(read.offset_bytes, *result);
         }
         results
-    }
-
-    fn handles(&self, most: usize) -> Vec<StorageHandle<'_>> {
-        let handles = self.device.handles(most).into_iter();
-        let watched = handles.map(|device| -> StorageHandle<'_> {
-            Box::new(Watched {
-                device,
-                without: self.without,
-                failed: Arc::clone(&self.failed),
-            })
-        });
-        watched.collect()
     }
 }

@@ -64,8 +64,10 @@ impl Daemon {
         note_applied(&mut current, new);
         // A change that waits for a restart is not for the daemon that takes this one's place: the
         // initramfs may need it as well.
-        if waiting.is_empty() {
-            keep_in_memory(&source);
+        if waiting.is_empty()
+            && let Err(error) = keep_in_memory(&source)
+        {
+            tracing::warn!("{}", failure::describe(&error));
         }
         Ok(json!({ "changed": changed, "needs_restart": waiting, "left_out": left_out }))
     }
@@ -288,17 +290,16 @@ fn check_is_there(device: &Path) -> Result<()> {
 }
 
 /// For the next daemon, which cannot read the file if the root file system is on its volume.
-pub(super) fn keep_in_memory(source: &ServeArgs) {
+pub(super) fn keep_in_memory(source: &ServeArgs) -> Result<()> {
     let (Some(file), Some(directory)) = (&source.config, &source.root_storage) else {
-        return;
+        return Ok(());
     };
-    if let Err(error) = root_storage::copy_configuration(file, directory) {
-        tracing::warn!(
-            "a daemon that takes this one's place will have the configuration of before: it cannot be copied to {} ({})",
-            directory.display(),
-            failure::in_words(&error)
-        );
-    }
+    root_storage::copy_configuration(file, directory).with_context(|| {
+        format!(
+            "a daemon that takes this one's place will have the configuration of before: it cannot be copied to {}",
+            directory.display()
+        )
+    })
 }
 
 fn stopped_half_way(changed: &[String]) -> String {

@@ -3,7 +3,7 @@
 //! 1. The new device is added. 2. Dirty data is on two devices again, if it is to be. 3. The old one
 //!    leaves. Whoever interrupts it finds the cache with one device more than before.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -30,55 +30,54 @@ impl Daemon {
     ) -> Result<Resized> {
         let began = Instant::now();
         let number = self.number_of(old)?;
-        let written = self.devices_of_file(old, new)?;
-        let added = self.add_cache_device(new, force)?;
-        if let Some(devices) = written {
-            self.keep_devices_of_file(devices);
-        }
+        self.prepare_under_root(old, new)?;
+        // It may be in the cache since an attempt that was interrupted.
+        let before_bytes = match self.space_with(new, number)? {
+            Some(before_bytes) => before_bytes,
+            None => self.add_cache_device(new, force)?.before_bytes,
+        };
         self.wait_for_two(new, tell)?;
         let removed = self
             .remove_cache_device((number, old), tell)
             .with_context(|| in_both(old, new))?;
         Ok(Resized {
-            before_bytes: added.before_bytes,
+            before_bytes,
             seconds: began.elapsed().as_secs_f64(),
             ..removed
         })
     }
 
-    /// The cache devices that the configuration names, if the root file system is on a volume: a
-    /// daemon that takes this one's place knows nothing else, so that the file has to be right first.
-    fn devices_of_file(&self, old: &Path, new: &Path) -> Result<Option<Vec<PathBuf>>> {
+    /// Refuses what the next daemon would not know of, if the root file system is on a volume: it has
+    /// its configuration alone, as the initramfs has it. So that one has to name both devices, of which
+    /// the new one is left out until it is in the cache, and the old one from when it has left.
+    fn prepare_under_root(&self, old: &Path, new: &Path) -> Result<()> {
         if !self.is_under_root() {
-            return Ok(None);
+            return Ok(());
         }
-        let source = lock(&self.plan).source.clone();
+        let plan = lock(&self.plan);
+        let source = plan.source.as_ref();
         let source = source.context("the root file system is on a volume of a file")?;
-        let planned = config::plan((*source).clone())?;
+        let planned = config::plan((**source).clone())?;
+        let waiting = plan.needs_restart_for(&planned);
         let devices = planned.cache.map(|cache| cache.devices).unwrap_or_default();
         let names = |device: &Path| devices.iter().any(|named| is_same(named, device));
-        if names(new) && (is_same(old, new) || !names(old)) {
-            return Ok(Some(devices));
-        }
         let file = source.config.as_deref().unwrap_or(Path::new("the file"));
-        refuse!(
-            "the root file system is on this cache, and the next daemon knows {file} only: write {new} there in the place of \
-             {old}, and give this command again; then make the initramfs anew",
-            file = file.display(),
-            new = new.display(),
-            old = old.display(),
-        );
-    }
-
-    /// The next daemon is to have the devices that the configuration names now.
-    fn keep_devices_of_file(&self, devices: Vec<PathBuf>) {
-        let mut plan = lock(&self.plan);
-        if let Some(cache) = &mut plan.cache {
-            cache.devices = devices;
+        if !names(new) || !names(old) {
+            refuse!(
+                "the root file system is on this cache, and the next daemon knows {file} only: write {new} there beside {old}, \
+                 make the initramfs anew, and give this command again",
+                file = file.display(),
+                new = new.display(),
+                old = old.display(),
+            );
         }
-        if let Some(source) = &plan.source {
-            keep_in_memory(source);
+        if let Some(other) = waiting.iter().find(|other| **other != "[cache]") {
+            refuse!(
+                "{} also has a change that waits for a restart ({other}), and the next daemon would have it: take it back first",
+                file.display()
+            );
         }
+        keep_in_memory(source)
     }
 
     /// Waits until all dirty data that is to be on two devices is.
@@ -119,7 +118,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 fn in_both(old: &Path, new: &Path) -> String {
     format!(
-        "{} is in the cache, and {} did not leave it: give `forebay cache remove {1}` once the cause is mended",
+        "{} is in the cache, and {} did not leave it: give the same command again once the cause is mended",
         new.display(),
         old.display()
     )

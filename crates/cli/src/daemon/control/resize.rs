@@ -128,6 +128,15 @@ impl Daemon {
         lost.map_or_else(|| device_of(cache, Some(path)), Ok)
     }
 
+    /// The space of the cache, in bytes, if a device other than this one is in it.
+    pub(super) fn space_with(&self, path: &Path, other_than: u8) -> Result<Option<u64>> {
+        let mut admin = self.admin();
+        let cache = cache_of(&mut admin)?;
+        let number = cache.device_on(&Identity::of(path));
+        let is_in = number.is_some_and(|number| number != other_than);
+        Ok(is_in.then(|| space_bytes(cache.superblock())))
+    }
+
     /// Empties a device of the cache and lets it go. The number says which it is: another may be on
     /// the path of one that is lost.
     pub(super) fn remove_cache_device(

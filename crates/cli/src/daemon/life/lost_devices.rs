@@ -75,7 +75,11 @@ pub(super) fn write_witness(
     state.write_witness(superblock.id, &witness)
 }
 
-fn witness_of(superblock: &Superblock, storage: &CacheStorage, lost: &[LostDevice]) -> Witness {
+pub(super) fn witness_of(
+    superblock: &Superblock,
+    storage: &CacheStorage,
+    lost: &[LostDevice],
+) -> Witness {
     Witness::of(superblock, |number| {
         let mut devices = storage.devices();
         let served = devices.find(|(known, _)| *known == number);
@@ -247,9 +251,7 @@ impl Daemon {
         let superblock = cache.superblock();
         let state = &self.surroundings.state;
         let wanted = witness_of(superblock, &cache.storage, &cache.lost);
-        let is_kept =
-            || matches!(state.durable_witness(superblock.id), Ok(Some(known)) if known == wanted);
-        if superblock.membership == 0 || is_kept() {
+        if superblock.membership == 0 || state.keeps(superblock.id, &wanted) {
             return;
         }
         match self.write_witness(cache) {

@@ -293,6 +293,12 @@ fn write_witness(
     } = attached;
     let state = &surroundings.state;
     let known = state.durable_witness(superblock.id)?;
+    if !state.keeps_witness_at_start()
+        && known.as_ref() == Some(&lost_devices::witness_of(superblock, storage, lost))
+    {
+        // To look at where it is kept could need the volumes that are not served yet.
+        return Ok(());
+    }
     let is_known = |serial| known.as_ref().is_some_and(|known| known.is_out(serial));
     let mut out = superblock.devices_out();
     let knows_all = out.all(|on| is_known(on.serial));
