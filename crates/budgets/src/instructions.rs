@@ -90,21 +90,21 @@ const ADDED_BY_TWO: [Scenario; 4] = [
     Scenario {
         name: "write-hit-1",
         figure: "added by copies = 2: 4 KiB write hit, depth 1",
-        limit: 1080.0,
-        reached: 1060.0,
+        limit: 1250.0,
+        reached: 1225.0,
     },
     Scenario {
         name: "read-miss-1",
         figure: "added by copies = 2: 4 KiB read miss, promote, evict, depth 1",
-        limit: 800.0,
-        reached: 780.0,
+        limit: 860.0,
+        reached: 845.0,
     },
 ];
 
 fn measure_added_by_two() -> Result<Vec<Figure>, String> {
     let each = |name: &str| -> Result<f64, String> {
         let (with, without) = (count(name)?, count(&format!("{name}-setup"))?);
-        Ok(with.engine.saturating_sub(without.engine) as f64 / OPERATIONS as f64)
+        Ok(with.engine.saturating_sub(without.engine) as f64 / HOSTED_OPERATIONS as f64)
     };
     let figure = |scenario: Scenario| {
         let two = each(&format!("two-{}", scenario.name))?;
@@ -339,6 +339,10 @@ pub(crate) fn run(scenario: &str) -> bool {
     true
 }
 
+/// Of each device of a whole host's cache: it is filled under callgrind, too.
+const HOSTED_BYTES: u64 = 64 << 20;
+const HOSTED_OPERATIONS: u64 = OPERATIONS / 4;
+
 /// Scenarios of a whole host, with a cache on one device or two.
 fn run_hosted(
     devices: u8,
@@ -347,8 +351,8 @@ fn run_hosted(
     operations: u64,
     settings: Settings,
 ) -> bool {
-    let resident = CACHE_BYTES / 4096 / 4;
-    let mut rig = HostRig::new(devices, CACHE_BYTES, 1 << 40, settings);
+    let resident = HOSTED_BYTES / 4096 / 4;
+    let mut rig = HostRig::new(devices, HOSTED_BYTES, 1 << 40, settings);
     let mut fill = |kind, count: u64| {
         for i in 0..count {
             rig.batch(kind, std::iter::once(i << 17), 128 << 10);
@@ -374,12 +378,12 @@ fn run_hosted(
             (write, |i, resident| (i * 7919 % resident) * 4096)
         }
         "read-miss" => {
-            fill(RequestKind::Read, (4 * CACHE_BYTES) >> 17);
+            fill(RequestKind::Read, (4 * HOSTED_BYTES) >> 17);
             (RequestKind::Read, |i, _| (1 << 38) + i * 8192)
         }
         _ => return false,
     };
-    for batch in 0..operations / depth {
+    for batch in 0..operations.min(HOSTED_OPERATIONS) / depth {
         let places = (batch * depth..(batch + 1) * depth).map(|i| place(i, resident));
         rig.batch(kind, places, 4096);
     }

@@ -7,8 +7,9 @@ use common::{BOOT, Disk, Ram, Rig};
 use forebay_engine::format::extents::place_of;
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{
-    AttachError, AttachOptions, CacheId, DeviceError, Geometry, Mode, Nanos, RecoveryError,
-    RequestKind, Settings, Storage, Superblock, attach, create,
+    AttachError, AttachOptions, CacheId, DeviceError, Geometry, IdentifyError, Joined, Mode, Nanos,
+    RecoveryError, RequestKind, Settings, Storage, Superblock, attach, create,
+    identify_those_given,
 };
 
 const DEVICE_BYTES: usize = 16 << 20;
@@ -270,4 +271,36 @@ fn a_bad_page_keeps_no_segment_from_its_second_copy() {
         tried += 1;
     }
     assert!(tried > 0, "no segment is partly used");
+}
+
+/// A device that has left the cache can still be named, as by a configuration that is changed later:
+/// nothing of it is needed.
+#[test]
+fn a_device_that_was_removed_is_left_out_where_one_may_lack() {
+    for copies in [1, 2] {
+        let mut disks = vec![Disk(vec![0; DEVICE_BYTES]); 3];
+        let geometry = Geometry::for_device(DEVICE_BYTES as u64, BLOCK as u32, Some(1), 1).unwrap();
+        let mut joined = Joined::new((0..).zip(disks.clone()).collect());
+        let mut superblock = Superblock::new(CacheId([1; 16]), geometry, DEVICE_BYTES as u64);
+        for _ in 1..3 {
+            superblock.add_device(DEVICE_BYTES as u64).unwrap();
+        }
+        superblock.set_copies(copies);
+        superblock.write(&mut joined).unwrap();
+        superblock.devices.retain(|on| on.number != 2);
+        let left = joined.remove(2).unwrap();
+        superblock.write(&mut joined).unwrap();
+        disks = [0, 1].map(|number| joined.remove(number).unwrap()).into();
+        disks.push(left);
+        let mut given: Vec<&mut dyn Storage> = disks.iter_mut().map(|disk| disk as _).collect();
+        let found = identify_those_given(&mut given, &mut |_, _| false);
+        if copies == 1 {
+            assert_eq!(found.unwrap_err(), IdentifyError::Removed { given: 2 });
+            continue;
+        }
+        let found = found.unwrap();
+        assert_eq!(found.given[..2], [Ok(0), Ok(1)]);
+        assert_eq!(found.given[2], Err(IdentifyError::Removed { given: 2 }));
+        assert_eq!(found.missing, []);
+    }
 }
