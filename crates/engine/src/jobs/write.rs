@@ -86,6 +86,7 @@ pub(crate) struct WriteJob {
     pub(crate) through: bool,
     pub(crate) logged: SmallVec<[Run; 2]>,
     pub(crate) bypassing: SmallVec<[Run; 2]>,
+    /// The first block whose cached copy is yet to be dropped, if it bypasses the cache.
     pub(crate) next_drop: BlockKey,
     pub(crate) edges: [Option<Edge>; 2],
     pub(crate) outstanding: u32,
@@ -100,8 +101,6 @@ pub(crate) struct WriteJob {
     pub(crate) origin_locked: bool,
     /// True if any of the blocks was dirty before: its old contents must not be lost.
     pub(crate) replaces_dirty: bool,
-    /// Of none of its blocks anything is or was in the cache, so that there is nothing to drop.
-    pub(crate) is_new: bool,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -135,7 +134,6 @@ impl WriteJob {
             order: Order::AfterLog,
             origin_locked: false,
             replaces_dirty: false,
-            is_new: false,
             failure: None,
         }
     }

@@ -67,8 +67,7 @@ impl Locks {
 
     /// Makes `owner` the owner of a block nobody owns. Returns whether it is now.
     pub(crate) fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
-        self.owners
-            .insert_if_free(key, owner)
+        self.lock_or_owner(key, owner)
             .is_none_or(|was| was == owner)
     }
 
@@ -81,7 +80,7 @@ impl Locks {
     /// Makes `owner` the owner of a block if nobody owns it. Returns whether that was so.
     #[inline]
     pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {
-        self.owners.insert_if_free(key, owner).is_none()
+        self.lock_or_owner(key, owner).is_none()
     }
 
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,

@@ -275,7 +275,10 @@ impl Engine {
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
-        state.is_new = is_new;
+        if is_new {
+            // There is nothing to drop.
+            state.next_drop = end;
+        }
         state.through = writes.are_through() && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
         state.bypassing = bypassing;
@@ -359,8 +362,7 @@ impl Engine {
     /// Drops the cached copies of blocks before their origin is written.
     fn drop_blocks(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
-        if state.is_new {
-            state.next_drop = state.end;
+        if state.next_drop == state.end {
             return true;
         }
         let (from, mut dropped_runs) = (state.next_drop, state.bypassing.clone());
@@ -544,7 +546,6 @@ impl Engine {
         state.bypassing.extend(logged);
         // Parts of it may be in the log, which counts no more.
         state.next_drop = state.first;
-        state.is_new = false;
         state.durable_number = 0;
         state.stage = Stage::Preparing;
         true
