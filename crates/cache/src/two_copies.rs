@@ -284,88 +284,80 @@ impl<T> Host<T> {
             device,
             operation,
         } = action;
+        let name = (op, device);
         let number_of = |address: u64| place_of(address).0;
-        let kind = match operation {
-            Operation::OnTwo(two) => {
-                let order = match two.is_write {
-                    true => Host::order_both,
-                    false => Host::order_either,
-                };
-                return order(self, now, shard, (op, device), *two);
+        match operation {
+            Operation::OnTwo(two) if two.is_write => self.order_both(now, shard, name, *two),
+            Operation::OnTwo(two) => self.order_either(now, shard, name, *two),
+            Operation::Read { offset_bytes, .. } => {
+                self.order_part(
+                    now,
+                    shard,
+                    name,
+                    Kind::Read(number_of(offset_bytes)),
+                    operation,
+                );
             }
-            Operation::Read { offset_bytes, .. } => Kind::Read(number_of(offset_bytes)),
-            Operation::Write { offset_bytes, .. } => Kind::Write(number_of(offset_bytes)),
+            Operation::Write { offset_bytes, .. } => {
+                self.order_part(
+                    now,
+                    shard,
+                    name,
+                    Kind::Write(number_of(offset_bytes)),
+                    operation,
+                );
+            }
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
                 let action = Action {
                     op,
                     device,
                     operation,
                 };
-                return self.orders.push_back(Order::Transfer(shard, action));
+                self.orders.push_back(Order::Transfer(shard, action));
             }
-        };
-        let action = Action {
-            op,
-            device,
-            operation,
-        };
-        self.order_part(now, shard, kind, action);
+        }
     }
 
     /// Asks the device that answers sooner, of those that are not lost.
-    fn order_either(
-        &mut self,
-        now: Nanos,
-        shard: u16,
-        (op, device): (OpId, Device),
-        either: TwoPlaces,
-    ) {
+    fn order_either(&mut self, now: Nanos, shard: u16, name: (OpId, Device), either: TwoPlaces) {
         let devices = either.offsets_bytes.map(|address| place_of(address).0);
         let at = match devices.map(|device| self.two.is_lost(device)) {
             [true, false] => 1,
             [false, true] => 0,
             _ => self.two.loads.sooner(devices),
         };
-        let operation = Operation::Read {
+        let read = Operation::Read {
             offset_bytes: either.offsets_bytes[at],
             bufs: either.bufs,
         };
-        let read = Action {
-            op,
-            device,
-            operation,
-        };
-        self.order_part(now, shard, Kind::Read(devices[at]), read);
+        self.order_part(now, shard, name, Kind::Read(devices[at]), read);
     }
 
-    fn order_both(
-        &mut self,
-        now: Nanos,
-        shard: u16,
-        (op, device): (OpId, Device),
-        both: TwoPlaces,
-    ) {
+    fn order_both(&mut self, now: Nanos, shard: u16, name: (OpId, Device), both: TwoPlaces) {
         let two = self.two.twos.insert(Two {
             left: 2,
             done_on: 0,
         });
         let mut order = |offset_bytes, bufs| {
-            let operation = Operation::Write { offset_bytes, bufs };
-            let write = Action {
-                op,
-                device,
-                operation,
-            };
             let kind = Kind::OneOfTwo(place_of(offset_bytes).0, two);
-            self.order_part(now, shard, kind, write);
+            let write = Operation::Write { offset_bytes, bufs };
+            self.order_part(now, shard, name, kind, write);
         };
         let [first, second] = both.offsets_bytes;
         order(first, both.bufs.clone());
         order(second, both.bufs);
     }
 
-    fn order_part(&mut self, now: Nanos, shard: u16, kind: Kind, action: Action) {
-        let (op, device) = (action.op, kind.device());
+    /// Hands an operation out for one device. `op` is the shard's name of it.
+    fn order_part(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        (op, of): (OpId, Device),
+        kind: Kind,
+        operation: Operation,
+    ) {
+        let device = kind.device();
         let part = Part {
             shard,
             op,
@@ -376,7 +368,11 @@ impl<T> Host<T> {
         if self.two.is_lost(device) {
             return self.two.unasked.push_back(name);
         }
-        let action = Action { op: name, ..action };
+        let action = Action {
+            op: name,
+            device: of,
+            operation,
+        };
         self.orders.push_back(Order::Transfer(shard, action));
     }
 
