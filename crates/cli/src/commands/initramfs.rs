@@ -24,19 +24,21 @@ pub(super) fn list(files: &[PathBuf]) -> Result<()> {
 
 fn line(file: &Path, plan: &Plan) -> Result<String> {
     let name = file.file_stem().unwrap_or_default();
-    let keeps_two = plan
-        .cache
-        .as_ref()
-        .is_some_and(|cache| cache.copies == Some(2));
-    let cache = plan.cache.iter().flat_map(|cache| &cache.devices);
-    let origins = plan.volumes.iter().map(|volume| &volume.origin);
-    let needed = |path: PathBuf| ("", path);
-    let words = [PathBuf::from(name)]
+    let cache = plan.cache.iter().flat_map(|cache| {
+        let mark = if cache.copies == Some(2) { SPARED } else { "" };
+        cache
+            .devices
+            .iter()
+            .map(move |device| (mark, device.as_path()))
+    });
+    let needed = |path| ("", path);
+    let origins = plan.volumes.iter().map(|volume| volume.origin.as_path());
+    let words = [Path::new(name)]
         .into_iter()
-        .chain(plan.state_dir.clone())
+        .chain(plan.state_dir.as_deref())
         .map(needed)
-        .chain(cache.map(|path| (if keeps_two { SPARED } else { "" }, path.clone())))
-        .chain(origins.cloned().map(needed));
+        .chain(cache)
+        .chain(origins.map(needed));
     let mut line = Vec::new();
     for (mark, path) in words {
         let word = path.display().to_string();

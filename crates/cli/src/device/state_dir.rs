@@ -191,7 +191,7 @@ impl StateDir {
         let path = self.path.join(name);
         let failed = || format!("cannot write {}", path.display());
         let Some(in_memory) = &self.in_memory else {
-            return self.write_durably(&path, text).with_context(failed);
+            return write_durably(&path, text).with_context(failed);
         };
         if is_on_root(&self.path)? {
             refuse!(
@@ -204,16 +204,16 @@ impl StateDir {
         let copy = in_memory.join(name);
         let unsure = unsure_name(&copy);
         let before = fs::read(&copy).ok();
-        let copied = create_for_owner(&unsure).and_then(|_| replace(&copy, text));
+        let copied = create_for_owner(&unsure).and_then(|_| write_durably(&copy, text));
         // What memory cannot take must not keep it from being durable.
-        let written = self.write_durably(&path, text);
+        let written = write_durably(&path, text);
         let is_as_before = match &before {
             Some(before) => fs::read(&path).is_ok_and(|there| there == *before),
             None => fs::symlink_metadata(&path).is_err(),
         };
         if written.is_err() && is_as_before {
             match before {
-                Some(before) => replace(&copy, &before),
+                Some(before) => write_durably(&copy, &before),
                 None => remove_if_there(&copy),
             }
             .with_context(|| format!("cannot write {}", copy.display()))?;
@@ -229,7 +229,10 @@ impl StateDir {
     /// A record as the next boot finds it, where that can be read.
     pub(super) fn kept(&self, name: &str) -> Option<Vec<u8>> {
         let is_hidden = self.in_memory.is_some() && !is_on_root(&self.path).is_ok_and(|on| !on);
-        fs::read(self.path.join(name)).ok().filter(|_| !is_hidden)
+        if is_hidden {
+            return None;
+        }
+        fs::read(self.path.join(name)).ok()
     }
 
     /// Whether a record was to be written last, and perhaps was not, so that the next boot may find
@@ -260,22 +263,17 @@ impl StateDir {
         }
         Ok(())
     }
-
-    fn write_durably(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-        let new = path.with_extension("new");
-        let mut file = create_for_owner(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(&self.path)?.sync_all()
-    }
 }
 
 /// Writes a file beside another one and puts it in its place, so that one of them is whole.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    create_for_owner(&new)?.write_all(bytes)?;
-    fs::rename(&new, path)
+    let mut file = create_for_owner(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let directory = path.parent().ok_or(std::io::ErrorKind::InvalidInput)?;
+    File::open(directory)?.sync_all()
 }
 
 fn remove_if_there(path: &Path) -> std::io::Result<()> {

@@ -217,18 +217,19 @@ impl MethodCall<'_> {
                 &mut tell,
             )?));
         }
-        let device = Path::new(need(&given.device, "device")?);
-        if method == "org.forebay.ReplaceCacheDevice" {
-            let new = Path::new(need(&given.new_device, "new_device")?);
-            let replaced = daemon.replace_cache_device(device, new, given.force, &mut tell)?;
-            return Ok(resized(&replaced));
+        if method != "org.forebay.ReplaceCacheDevice" {
+            daemon.check_may_leave_file()?;
         }
-        daemon.check_may_leave_file()?;
+        let device = Path::new(need(&given.device, "device")?);
         let changed = match method {
             "org.forebay.AddCacheDevice" => daemon.add_cache_device(device, given.force)?,
-            _ => {
+            "org.forebay.RemoveCacheDevice" => {
                 let number = daemon.number_of(device)?;
                 daemon.remove_cache_device((number, device), &mut tell)?
+            }
+            _ => {
+                let new = Path::new(need(&given.new_device, "new_device")?);
+                daemon.replace_cache_device(device, new, given.force, &mut tell)?
             }
         };
         Ok(resized(&changed))

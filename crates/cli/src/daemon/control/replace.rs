@@ -12,6 +12,7 @@ use super::reload::keep_in_memory;
 use super::resize::{Emptying, Resized};
 use crate::config;
 use crate::daemon::state::Daemon;
+use crate::device::same_device::Identity;
 use crate::failure::{Interrupted, refuse};
 use crate::lock::lock;
 
@@ -60,7 +61,8 @@ impl Daemon {
         let planned = config::plan((**source).clone())?;
         let waiting = plan.needs_restart_for(&planned);
         let devices = planned.cache.map(|cache| cache.devices).unwrap_or_default();
-        let names = |device: &Path| devices.iter().any(|named| is_same(named, device));
+        let named: Vec<Identity> = devices.iter().map(|named| Identity::of(named)).collect();
+        let names = |device: &Path| named.contains(&Identity::of(device));
         let file = source.config.as_deref().unwrap_or(Path::new("the file"));
         if !names(new) || !names(old) {
             refuse!(
@@ -108,12 +110,6 @@ impl Daemon {
             std::thread::sleep(LOOK);
         }
     }
-}
-
-/// Whether two paths lead to the same file, or are the same where there is none.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    one == other || place(one) == place(other)
 }
 
 fn in_both(old: &Path, new: &Path) -> String {

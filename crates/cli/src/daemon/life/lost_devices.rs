@@ -21,7 +21,6 @@ use forebay_engine::Superblock;
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage::CacheStorage;
-use crate::device::state_dir::StateDir;
 use crate::device::witness::Witness;
 use crate::failure::describe;
 use crate::report::copies::LostDeviceStatus;
@@ -61,32 +60,22 @@ impl LostDevice {
     }
 }
 
-/// Writes the witness for a superblock on record, if the cache keeps two copies or did.
-pub(super) fn write_witness(
-    state: &StateDir,
-    superblock: &Superblock,
-    storage: &CacheStorage,
-    lost: &[LostDevice],
-) -> Result<()> {
-    if superblock.membership == 0 {
-        return Ok(());
-    }
-    let witness = witness_of(superblock, storage, lost);
-    state.write_witness(superblock.id, &witness)
-}
-
+/// The witness for a superblock on record; `None` if the cache keeps one copy, and always did.
 pub(super) fn witness_of(
     superblock: &Superblock,
     storage: &CacheStorage,
     lost: &[LostDevice],
-) -> Witness {
-    Witness::of(superblock, |number| {
-        let mut devices = storage.devices();
-        let served = devices.find(|(known, _)| *known == number);
-        let mut lost = lost.iter().filter(|lost| lost.number == number);
-        let served = served.map(|(_, device)| device.device().path().to_owned());
-        served.or_else(|| lost.next()?.path.clone())
-    })
+) -> Option<Witness> {
+    let witness = || {
+        Witness::of(superblock, |number| {
+            let mut devices = storage.devices();
+            let served = devices.find(|(known, _)| *known == number);
+            let mut lost = lost.iter().filter(|lost| lost.number == number);
+            let served = served.map(|(_, device)| device.device().path().to_owned());
+            served.or_else(|| lost.next()?.path.clone())
+        })
+    };
+    (superblock.membership > 0).then(witness)
 }
 
 /// Why there cannot be two copies of dirty data.
@@ -251,10 +240,10 @@ impl Daemon {
         let superblock = cache.superblock();
         let state = &self.surroundings.state;
         let wanted = witness_of(superblock, &cache.storage, &cache.lost);
-        if superblock.membership == 0 || state.keeps(superblock.id, &wanted) {
+        let Some(wanted) = wanted.filter(|wanted| !state.keeps(superblock.id, wanted)) else {
             return;
-        }
-        match self.write_witness(cache) {
+        };
+        match state.write_witness(superblock.id, &wanted) {
             Ok(()) => {
                 tracing::info!("the devices of the cache are on record in the state directory")
             }
@@ -265,7 +254,10 @@ impl Daemon {
     }
 
     fn write_witness(&self, cache: &CacheSide) -> Result<()> {
-        let state = &self.surroundings.state;
-        write_witness(state, cache.superblock(), &cache.storage, &cache.lost)
+        let superblock = cache.superblock();
+        match witness_of(superblock, &cache.storage, &cache.lost) {
+            Some(witness) => (self.surroundings.state).write_witness(superblock.id, &witness),
+            None => Ok(()),
+        }
     }
 }

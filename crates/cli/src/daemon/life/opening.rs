@@ -292,17 +292,18 @@ fn write_witness(
         ..
     } = attached;
     let state = &surroundings.state;
+    let Some(wanted) = lost_devices::witness_of(superblock, storage, lost) else {
+        return Ok(());
+    };
     let known = state.durable_witness(superblock.id)?;
-    if !state.keeps_witness_at_start()
-        && known.as_ref() == Some(&lost_devices::witness_of(superblock, storage, lost))
-    {
+    if !state.keeps_witness_at_start() && known.as_ref() == Some(&wanted) {
         // To look at where it is kept could need the volumes that are not served yet.
         return Ok(());
     }
     let is_known = |serial| known.as_ref().is_some_and(|known| known.is_out(serial));
     let mut out = superblock.devices_out();
     let knows_all = out.all(|on| is_known(on.serial));
-    let written = lost_devices::write_witness(state, superblock, storage, lost);
+    let written = state.write_witness(superblock.id, &wanted);
     // An older one is never wrong, but for the devices of which it does not know that they are out.
     if state.keeps_witness_at_start() || !knows_all {
         return written.context(
