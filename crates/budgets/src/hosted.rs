@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use forebay_cache::{ClientRequest, Host, Order, Shard, Shared};
 use forebay_engine::{
-    AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Joined, Memory, Mode, Nanos,
-    OpId, RequestKind, Settings, Superblock, VolumeConfig, VolumeSlot, attach,
+    Buf, CacheId, Device, Geometry, Joined, Memory, Mode, Nanos, OpId, RequestKind, Settings,
+    Superblock, VolumeSlot,
 };
 use forebay_virtual::Blank;
 
-use crate::rig::Ram;
+use crate::rig::{Ram, attached, volume_of};
 
-const BOOT: [u8; 16] = [7; 16];
 const VOLUME: VolumeSlot = VolumeSlot(0);
 
 pub(crate) struct HostRig {
@@ -42,28 +41,14 @@ impl HostRig {
         superblock
             .write(&mut storage)
             .expect("memory does not fail");
-        let options = AttachOptions {
-            boot_id: BOOT,
-            accept_damage: false,
-            without_missing: false,
-            from_checkpoint: true,
-        };
-        let mut attached = attach(&mut storage, &mut [], &options).expect("just created");
-        let mut ram = Ram::new(4096, 48);
-        let engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
+        let (engine, mut ram) = attached(&mut storage, settings);
         let mut host = Host::new((0, 1), vec![0], geometry, Arc::new(Shared::default()));
         (0..devices).for_each(|number| host.add_cache_device(number));
         if devices > 1 {
             host.keep_two(0);
         }
         host.add_shard(0, Shard::Cached(Box::new(engine)));
-        let config = VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: origin_bytes / 4096,
-            size_bytes: origin_bytes,
-            mode: Mode::Writeback,
-        };
-        host.add_volume(VOLUME, config);
+        host.add_volume(VOLUME, volume_of(origin_bytes, Mode::Writeback));
         let buf = ram.alloc(1 << 20).expect("memory for one request");
         HostRig {
             host,

@@ -102,13 +102,9 @@ const ADDED_BY_TWO: [Scenario; 4] = [
 ];
 
 fn measure_added_by_two() -> Result<Vec<Figure>, String> {
-    let each = |name: &str| -> Result<f64, String> {
-        let (with, without) = (count(name)?, count(&format!("{name}-setup"))?);
-        Ok(with.engine.saturating_sub(without.engine) as f64 / HOSTED_OPERATIONS as f64)
-    };
     let figure = |scenario: Scenario| {
-        let two = each(&format!("two-{}", scenario.name))?;
-        let one = each(&format!("host-{}", scenario.name))?;
+        let two = count_each(&format!("two-{}", scenario.name), HOSTED_OPERATIONS)?.0;
+        let one = count_each(&format!("host-{}", scenario.name), HOSTED_OPERATIONS)?.0;
         Ok(Figure {
             name: scenario.figure,
             value: two - one,
@@ -129,14 +125,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
         reached,
     } in SCENARIOS
     {
-        let with = count(name)?;
-        let without = count(&format!("{name}-setup"))?;
-        let each =
-            |with: u64, without: u64| with.saturating_sub(without) as f64 / OPERATIONS as f64;
-        let (engine, checksum) = (
-            each(with.engine, without.engine),
-            each(with.checksum, without.checksum),
-        );
+        let (engine, checksum) = count_each(name, OPERATIONS)?;
         if block_checksum == 0.0 {
             // A read hit checks its block and nothing else.
             block_checksum = checksum;
@@ -160,6 +149,18 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
     figures.push(Figure::new(name, block_checksum, f64::INFINITY));
     figures.extend(measure_added_by_two()?);
     Ok(figures)
+}
+
+/// Instructions for each of so many operations of a scenario, its setup aside: the engine's own, and
+/// those of checksums.
+fn count_each(scenario: &str, operations: u64) -> Result<(f64, f64), String> {
+    let with = count(scenario)?;
+    let without = count(&format!("{scenario}-setup"))?;
+    let each = |with: u64, without: u64| with.saturating_sub(without) as f64 / operations as f64;
+    Ok((
+        each(with.engine, without.engine),
+        each(with.checksum, without.checksum),
+    ))
 }
 
 struct Count {

@@ -5,8 +5,8 @@ use forebay_engine::format::PAGE_BYTES;
 use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{
     AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Memory, Mode, Nanos, OpId,
-    Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, VolumeConfig, VolumeSlot,
-    attach, create,
+    Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, Storage, VolumeConfig,
+    VolumeSlot, attach, create,
 };
 use forebay_virtual::Blank;
 
@@ -78,6 +78,30 @@ impl Memory for Ram {
     }
 }
 
+/// The engine of a new cache of one shard, and its memory.
+pub(crate) fn attached(device: &mut dyn Storage, settings: Settings) -> (Engine, Ram) {
+    let options = AttachOptions {
+        boot_id: BOOT,
+        accept_damage: false,
+        without_missing: false,
+        from_checkpoint: true,
+    };
+    let mut attached = attach(device, &mut [], &options).expect("just created");
+    let mut ram = Ram::new(4096, 48);
+    let engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
+    (engine, ram)
+}
+
+/// The only volume, from the first block on.
+pub(crate) fn volume_of(size_bytes: u64, mode: Mode) -> VolumeConfig {
+    VolumeConfig {
+        base: BlockKey(0),
+        reserved_blocks: size_bytes / 4096,
+        size_bytes,
+        mode,
+    }
+}
+
 /// An engine and its instant driver.
 pub(crate) struct Rig {
     pub(crate) engine: Engine,
@@ -103,22 +127,8 @@ impl Rig {
         let mut device = Blank::new(cache_bytes);
         let geometry = Geometry::for_device(cache_bytes, 4096, Some(1), 1).expect("large enough");
         create(&mut device, CacheId([3; 16]), geometry).expect("a blank device");
-        let options = AttachOptions {
-            boot_id: BOOT,
-            accept_damage: false,
-            without_missing: false,
-            from_checkpoint: true,
-        };
-        let mut attached = attach(&mut device, &mut [], &options).expect("just created");
-        let mut ram = Ram::new(4096, 48);
-        let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
-        let blocks = origin_bytes / 4096;
-        let volume = engine.add_volume(VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: blocks,
-            size_bytes: origin_bytes,
-            mode,
-        });
+        let (mut engine, mut ram) = attached(&mut device, settings);
+        let volume = engine.add_volume(volume_of(origin_bytes, mode));
         let buf = ram.alloc(RUN_BYTES).expect("memory for one request");
         Rig {
             engine,
