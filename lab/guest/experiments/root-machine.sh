@@ -46,6 +46,27 @@ make_machine() {
     sed -i '/^ExecStopPost/d; s/^\[Unit\]/[Unit]\nSuccessAction=poweroff\nFailureAction=poweroff\nRequiresMountsFor=\/lab/' /etc/systemd/system/lab.service
 }
 
+# configure LINE...: the cache that these lines of its section name, before the disk
+configure() {
+    { echo '[cache]'; printf '%s\n' "$@"; cat <<'END'; } > /etc/forebay/root.toml
+
+[ublk]
+enabled = true
+
+[daemon]
+initramfs = true
+state-dir = "/boot/forebay"
+
+[settings]
+age = 86400
+
+[[volume]]
+origin = "/dev/disk/by-id/virtio-hdd"
+name = "root"
+mode = "writeback"
+END
+}
+
 # boots_from_volume: with the configuration that is there
 boots_from_volume() {
     check forebay check-config
@@ -74,4 +95,13 @@ daemon() {
         tr '\0' ' ' < $process/cmdline 2> /dev/null | grep -q "^@forebay $1 " && basename $process
     done
 }
-
+# kill_daemon FILE: another takes its place, while the file is written
+kill_daemon() {
+    before=$(daemon serve)
+    [ -n "$before" ] || give_up "no daemon serves"
+    kill -9 $before
+    left_for_next_life $1
+    same "daemons after a kill" 1 $(daemon serve | wc -l)
+    [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
+    say "value daemons_replaced 1"
+}

@@ -5,27 +5,8 @@ NEW=/dev/disk/by-id/virtio-ssd2-part2
 put_forebay_before_it() {
     printf 'size=+\n' | sfdisk -q /dev/$SSD2 > /tmp/said 2>&1 || give_up "sfdisk: $(said)"
     check udevadm settle
-    check forebay create /dev/disk/by-id/virtio-ssd-part2 /dev/disk/by-id/virtio-ssd2-part1 --copies 2
-    cat > /etc/forebay/root.toml <<'END'
-[cache]
-device = ["/dev/disk/by-id/virtio-ssd-part2", "/dev/disk/by-id/virtio-ssd2-part1"]
-copies = 2
-
-[ublk]
-enabled = true
-
-[daemon]
-initramfs = true
-state-dir = "/boot/forebay"
-
-[settings]
-age = 86400
-
-[[volume]]
-origin = "/dev/disk/by-id/virtio-hdd"
-name = "root"
-mode = "writeback"
-END
+    check forebay create /dev/disk/by-id/virtio-ssd-part2 $OLD --copies 2
+    configure 'device = ["/dev/disk/by-id/virtio-ssd-part2", "'$OLD'"]' 'copies = 2'
     boots_from_volume
 }
 # What /boot says of the devices that the cache does without.
@@ -74,19 +55,13 @@ gets_another() {
     replace || give_up "cache replace: $(said)"
     same "devices out on record" 0 $(out_on_record)
     # A daemon that takes its place has the list as it was a moment ago.
-    before=$(daemon serve)
-    kill -9 $before
-    left_for_next_life /files/in-between
-    [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
+    kill_daemon /files/in-between
     has_two
     sed -i "s|\"$OLD\", ||" /etc/forebay/root.toml
     check forebay reload --control $CONTROL
     make_initramfs
     left_for_next_life /files/on-both
-    before=$(daemon serve)
-    kill -9 $before
-    left_for_next_life /files/after-kill
-    [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
+    kill_daemon /files/after-kill
     has_two
     # Now the other one could go: all dirty data is on both.
     say "done $(now)"

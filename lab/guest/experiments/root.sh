@@ -3,25 +3,7 @@
 # boots, loses its power, boots; and without its cache device it does not boot from a disk that lacks what the cache holds.
 put_forebay_before_it() {
     check forebay create /dev/disk/by-id/virtio-ssd-part2
-    cat > /etc/forebay/root.toml <<'END'
-[cache]
-device = "/dev/disk/by-id/virtio-ssd-part2"
-
-[ublk]
-enabled = true
-
-[daemon]
-initramfs = true
-state-dir = "/boot/forebay"
-
-[settings]
-age = 86400
-
-[[volume]]
-origin = "/dev/disk/by-id/virtio-hdd"
-name = "root"
-mode = "writeback"
-END
+    configure 'device = "/dev/disk/by-id/virtio-ssd-part2"'
     # The hook refuses what could not boot.
     sed 's|/boot/forebay|/var/forebay|' /etc/forebay/root.toml > /etc/forebay/other.toml
     mkinitramfs -o /tmp/initrd $(uname -r) > /tmp/said 2>&1 && give_up "an initramfs was made whose state directory is on the root file system"
@@ -40,13 +22,7 @@ first_boot() {
     fio=$!
     for round in 1 2 3; do
         sleep 1
-        before=$(daemon serve)
-        [ -n "$before" ] || give_up "no daemon serves"
-        kill -9 $before
-        left_for_next_life /files/after-kill-$round
-        same "daemons after a kill" 1 $(daemon serve | wc -l)
-        [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
-        say "value daemons_replaced 1"
+        kill_daemon /files/after-kill-$round
     done
     kill -0 $fio || give_up "fio ended with a kill: $(tail -3 /tmp/fio | tr '\n' ' ')"
     # It would be the end of the machine, and so it is replaced as well.
