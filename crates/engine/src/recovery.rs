@@ -58,7 +58,7 @@ impl Recovered {
     #[must_use]
     pub fn copies_of(&self, key: BlockKey) -> Option<(bool, u64, Option<u64>)> {
         let slot = self.index.find(key)?;
-        let (first, second) = self.log.addresses_at(slot);
+        let (first, second) = self.log.map.addresses_at(slot);
         Some((self.index.flags(slot).dirty(), first, second))
     }
 }

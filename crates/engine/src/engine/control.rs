@@ -352,7 +352,7 @@ impl Engine {
         let volume = self.store.find_volume(slot);
         let key = volume.map(|volume| volume.key_at(offset_bytes, self.store.block_bytes()));
         let found = key.and_then(|key| self.store.index.find(key));
-        let addresses = found.map(|slot| self.store.log.addresses_at(slot));
+        let addresses = found.map(|slot| self.store.log.map.addresses_at(slot));
         addresses
             .into_iter()
             .flat_map(|(first, second)| std::iter::once(first).chain(second))

@@ -7,7 +7,9 @@
 
 use super::cache_id::CacheId;
 use super::codec::{Reader, Writer};
-use super::geometry::{DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS_FORMAT};
+use super::geometry::{
+    DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS_FORMAT, SlotsPerSegment,
+};
 use super::{PAGE_BYTES, Places, SegmentId, Slot};
 
 /// The most extents a cache can have.
@@ -15,6 +17,8 @@ pub const MAX_EXTENTS: usize = 64;
 /// The most devices a cache can have.
 pub const MAX_DEVICES: usize = 16;
 const DEVICE_SHIFT: u32 = 56;
+/// The address of a segment that is in no extent.
+const NOWHERE: u64 = u64::MAX;
 
 /// A device and the offset on it of an address, in bytes.
 #[must_use]
@@ -310,7 +314,7 @@ pub struct Uncuttable;
 pub(crate) struct SegmentMap {
     id: CacheId,
     block_bytes: u32,
-    slots_per_segment: u32,
+    per_segment: SlotsPerSegment,
     summary_bytes: u32,
     /// The slots of the first extent, if they lie one behind the other: the way of most requests.
     near_slots: u32,
@@ -318,6 +322,9 @@ pub(crate) struct SegmentMap {
     /// The extent with segment 0.
     first: Stretch,
     others: Vec<Stretch>,
+    /// The address of each segment's own place, or [`NOWHERE`]: 8 bytes a segment, and no search for
+    /// each request. Empty where `near_slots` are all.
+    starts: Vec<u64>,
     /// Of a cache that keeps two copies of dirty data, or did.
     places: Option<Box<Places>>,
 }
@@ -367,26 +374,47 @@ impl SegmentMap {
             Some(first) if first.first_slot == 0 => stretches.remove(0),
             _ => Stretch::default(),
         };
-        SegmentMap {
+        let near_slots = match first.gap_bytes {
+            0 => first.end_slot,
+            _ => 0,
+        };
+        let is_all_near = stretches.is_empty() && near_slots == first.end_slot;
+        let mut map = SegmentMap {
             id,
             block_bytes: geometry.block_bytes,
-            slots_per_segment,
+            per_segment: SlotsPerSegment::of(geometry),
             summary_bytes: geometry.summary_bytes(),
-            near_slots: match first.gap_bytes {
-                0 => first.end_slot,
-                _ => 0,
-            },
+            near_slots,
             near_start: first.start,
             first,
             others: stretches,
+            starts: Vec::new(),
             places: None,
+        };
+        if !is_all_near {
+            map.note_starts();
         }
+        map
+    }
+
+    fn note_starts(&mut self) {
+        let last = self.others.last().unwrap_or(&self.first);
+        let segments = last.end_slot / self.per_segment.get();
+        let start_of = |id| {
+            let slot = self.slot(SegmentId(id));
+            let stretch = self.stretch_of(slot);
+            stretch.map_or(NOWHERE, |stretch| self.address_in(stretch, slot))
+        };
+        self.starts = (0..segments).map(start_of).collect();
     }
 
     /// Has segments in places of others too.
     pub(crate) fn keep_places(&mut self, places: Places) {
         // The short way knows own places alone.
         self.near_slots = 0;
+        if self.starts.is_empty() {
+            self.note_starts();
+        }
         self.places = Some(Box::new(places));
     }
 
@@ -421,7 +449,7 @@ impl SegmentMap {
         let at = slot.0 - stretch.first_slot;
         stretch.start
             + u64::from(at) * u64::from(self.block_bytes)
-            + u64::from(at / self.slots_per_segment) * stretch.gap_bytes
+            + u64::from(self.per_segment.segment_of(Slot(at)).0) * stretch.gap_bytes
     }
 
     #[inline(never)]
@@ -435,19 +463,28 @@ impl SegmentMap {
         let Some(places) = &self.places else {
             return self.own_address(slot);
         };
-        let (segment, in_segment) = (
-            slot.0 / self.slots_per_segment,
-            slot.0 % self.slots_per_segment,
-        );
+        let segment = self.per_segment.segment_of(slot);
+        let in_segment = self.per_segment.slot_in_segment(slot);
         let place = places.to_read(segment, in_segment, attempt);
-        self.own_address(Slot(place * self.slots_per_segment + in_segment))
+        self.place_address(place) + self.block_offset(in_segment)
+    }
+
+    /// Where a block is to be read, and where else it is.
+    pub(crate) fn addresses_at(&self, slot: Slot) -> (u64, Option<u64>) {
+        let Some(places) = &self.places else {
+            return (self.own_address(slot), None);
+        };
+        let segment = self.per_segment.segment_of(slot);
+        let in_segment = self.per_segment.slot_in_segment(slot);
+        let (place, other) = places.both_to_read(segment, in_segment);
+        let offset_bytes = self.block_offset(in_segment);
+        let address = |place| self.place_address(place) + offset_bytes;
+        (address(place), other.map(address))
     }
 
     fn own_address(&self, slot: Slot) -> u64 {
-        let stretch = self
-            .stretch_of(slot)
-            .expect("a slot of a segment that is there");
-        self.address_in(stretch, slot)
+        let segment = self.per_segment.segment_of(slot);
+        self.place_address(segment) + self.block_offset(self.per_segment.slot_in_segment(slot))
     }
 
     /// The device of a segment's own place.
@@ -465,7 +502,7 @@ impl SegmentMap {
     /// Where a segment is written from `offset_bytes` of it on: an address, and a second one where
     /// there are two copies.
     pub(crate) fn written_at(&self, segment: SegmentId, offset_bytes: u64) -> (u64, Option<u64>) {
-        let of_place = |place: SegmentId| self.own_address(self.slot(place)) + offset_bytes;
+        let of_place = |place: SegmentId| self.place_address(place) + offset_bytes;
         match &self.places {
             None => (of_place(segment), None),
             Some(places) => (
@@ -503,7 +540,7 @@ impl SegmentMap {
     }
 
     fn slot(&self, segment: SegmentId) -> Slot {
-        Slot(segment.0 * self.slots_per_segment)
+        self.per_segment.slot(segment, 0)
     }
 
     /// Whether a segment is in any extent.
@@ -527,8 +564,14 @@ impl SegmentMap {
     }
 
     /// Where a segment's own place starts: an address.
+    #[inline]
     pub(crate) fn place_address(&self, segment: SegmentId) -> u64 {
-        self.own_address(self.slot(segment))
+        let start = match self.starts.get(segment.0 as usize) {
+            Some(start) => *start,
+            None => (self.near_address(self.slot(segment))).unwrap_or(NOWHERE),
+        };
+        assert_ne!(start, NOWHERE, "segment {} is in no extent", segment.0);
+        start
     }
 
     /// Where the header of a record is whose first slot is `slot`, to be read after so many attempts

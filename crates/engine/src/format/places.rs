@@ -14,7 +14,7 @@ use super::SegmentId;
 /// No place.
 const NONE: u32 = u32::MAX;
 /// Reads of neighbours go to one of the two devices for so many blocks.
-const BLOCKS_OF_A_TURN: u32 = 16;
+const BLOCKS_OF_A_TURN: u16 = 16;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -36,13 +36,27 @@ impl Places {
 
     /// Where to read a segment from: from its block at `in_segment`, at the `attempt` before which
     /// others failed. With each the other device is asked.
-    pub(crate) fn to_read(&self, segment: u32, in_segment: u32, attempt: u8) -> u32 {
-        let (home, second) = (self.home[segment as usize], self.second[segment as usize]);
-        let turn = in_segment / BLOCKS_OF_A_TURN + u32::from(attempt);
-        if second == NONE || turn.is_multiple_of(2) {
-            home
-        } else {
-            second
+    pub(crate) fn to_read(&self, segment: SegmentId, in_segment: u16, attempt: u8) -> SegmentId {
+        match self.both_to_read(segment, in_segment) {
+            (_, Some(other)) if !attempt.is_multiple_of(2) => other,
+            (place, _) => place,
+        }
+    }
+
+    /// Where to read a segment from first, and whose place holds it too.
+    #[inline]
+    pub(crate) fn both_to_read(
+        &self,
+        segment: SegmentId,
+        in_segment: u16,
+    ) -> (SegmentId, Option<SegmentId>) {
+        let home = self.home(segment);
+        match self.second(segment) {
+            Some(second) if (in_segment / BLOCKS_OF_A_TURN).is_multiple_of(2) => {
+                (home, Some(second))
+            }
+            Some(second) => (second, Some(home)),
+            None => (home, None),
         }
     }
 
@@ -82,13 +96,16 @@ mod tests {
     #[test]
     fn reads_take_turns_and_a_second_attempt_asks_the_other() {
         let mut places = Places::own(4);
-        assert_eq!(places.to_read(1, 40, 3), 1, "there is one copy");
+        let to_read = |places: &Places, in_segment, attempt| {
+            places.to_read(SegmentId(1), in_segment, attempt).0
+        };
+        assert_eq!(to_read(&places, 40, 3), 1, "there is one copy");
         places.set(SegmentId(1), SegmentId(1), Some(SegmentId(3)));
-        let devices = [0, 15, 16, 31, 32].map(|in_segment| places.to_read(1, in_segment, 0));
+        let devices = [0, 15, 16, 31, 32].map(|in_segment| to_read(&places, in_segment, 0));
         assert_eq!(devices, [1, 1, 3, 3, 1]);
-        assert_ne!(places.to_read(1, 7, 0), places.to_read(1, 7, 1));
+        assert_ne!(to_read(&places, 7, 0), to_read(&places, 7, 1));
         places.set(SegmentId(1), SegmentId(3), None);
-        assert_eq!(places.to_read(1, 7, 1), 3, "its own place is lost");
+        assert_eq!(to_read(&places, 7, 1), 3, "its own place is lost");
         places.grow(6);
         assert_eq!(places.home(SegmentId(5)), SegmentId(5));
     }

@@ -80,7 +80,7 @@ fn a_missed_block_is_let_in_unless_there_is_a_reason() {
         .store
         .origin_written(cache.rig.now, VOLUME, BlockKey(100), 1);
     assert_eq!(cache.read(100, false), Some(BypassReason::Unflushed), "I6");
-    cache.rig.store.log.free.ids.truncate(RECLAIM_RESERVE + 1);
+    cache.rig.store.log.free.ids().truncate(RECLAIM_RESERVE + 1);
     assert_eq!(cache.read(1 << 19, false), Some(BypassReason::NoRoom));
     cache.rig.store.fail_cache("a test");
     assert_eq!(cache.read(8, false), Some(BypassReason::Failed));
@@ -127,17 +127,17 @@ fn a_long_write_bypasses_a_log_that_is_short_until_there_is_room_for_several() {
         .store
         .log
         .free
-        .ids
+        .ids()
         .drain(RECLAIM_RESERVE..)
         .collect();
     assert_eq!(cache.write(1, 4096), None, "a short one waits");
     assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    cache.rig.store.log.free.ids.extend(kept.pop());
+    cache.rig.store.log.free.ids().extend(kept.pop());
     assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
     let missing = RECLAIM_RESERVE + 4 - cache.rig.store.log.free.len();
-    cache.rig.store.log.free.ids.extend(kept.drain(..missing));
+    cache.rig.store.log.free.ids().extend(kept.drain(..missing));
     assert_eq!(cache.write(64, 256 << 10), None);
-    cache.rig.store.log.free.ids.pop_back();
+    cache.rig.store.log.free.ids().pop_back();
     assert_eq!(cache.write(64, 256 << 10), None, "there is room still");
 }
 

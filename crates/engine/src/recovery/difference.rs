@@ -33,7 +33,7 @@ fn of_shard(shard: &Recovered, scanned: &Recovered) -> Option<String> {
 fn of_logs(log: &Log, scanned: &Log) -> Option<String> {
     let state = |log: &Log| {
         let orders: Vec<_> = log.streams.iter().map(|stream| &stream.order).collect();
-        let free = &log.free.ids;
+        let free = log.free.in_order();
         format!(
             "tails {:?}, durable {:?}, next number {}, streams {orders:?}, free {free:?}",
             log.tails, log.durable, log.next_number

@@ -187,8 +187,8 @@ impl Space {
 
     fn prefer_what_stays(&mut self, store: &mut Store) {
         let segments = &store.log.segments;
-        let free = store.log.free.ids.make_contiguous();
-        free.sort_by_key(|id| segments[id.0 as usize].removing);
+        let is_removing = |id: SegmentId| segments[id.0 as usize].removing;
+        store.log.free.put_last(is_removing);
     }
 
     /// Takes a segment that has become free. A segment that is being removed is not used again.
@@ -211,7 +211,7 @@ impl Space {
         if !self.shrink.is_active() || self.shrink.are_closed {
             return store.log.free.len();
         }
-        self.stay(store, store.log.free.ids.iter().copied())
+        self.stay(store, store.log.free.iter())
     }
 
     fn stay(&self, store: &Store, ids: impl Iterator<Item = SegmentId>) -> usize {

@@ -116,14 +116,14 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Probation, 0, 3);
     let oldest = cleaner.rig.store.log.streams[Stream::Probation as usize].order[0];
-    cleaner.rig.store.log.free.ids.truncate(5);
+    cleaner.rig.store.log.free.ids().truncate(5);
     cleaner.reclaim(200);
     assert!(cleaner.rig.store.index.find(BlockKey(0)).is_none());
     let youngest = BlockKey(next - 1);
     assert!(cleaner.rig.store.index.find(youngest).is_some());
     let state = cleaner.rig.store.log.segments[oldest.0 as usize].state;
     assert!(
-        cleaner.rig.store.log.free.ids.contains(&oldest) || state == SegmentState::Open,
+        cleaner.rig.store.log.free.ids().contains(&oldest) || state == SegmentState::Open,
         "{oldest:?} is {state:?}"
     );
 }
@@ -133,7 +133,7 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
 fn blocks_that_were_evicted_are_forgotten_with_their_device() {
     let mut cleaner = Cleaner::new();
     cleaner.fill(Stream::Probation, 0, 3);
-    cleaner.rig.store.log.free.ids.truncate(5);
+    cleaner.rig.store.log.free.ids().truncate(5);
     cleaner.reclaim(200);
     let evicted = cleaner.rig.store.evicted_slot(BlockKey(0));
     assert!(evicted.is_some(), "its segment is free, and holds it still");
@@ -150,7 +150,7 @@ fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
     cleaner.fill(Stream::Write, 0, 2);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
     cleaner.rig.flush();
-    cleaner.rig.store.log.free.ids.truncate(5);
+    cleaner.rig.store.log.free.ids().truncate(5);
     cleaner.reclaim(200);
     assert_eq!(
         cleaner.rig.store.stats.dirty_blocks, dirty,
@@ -167,7 +167,13 @@ fn a_few_dirty_blocks_do_not_cost_the_read_ones_their_place() {
     cleaner.make_clean(3..next);
     let read = next + 8;
     cleaner.fill(Stream::Probation, read, 2);
-    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE + 2);
+    cleaner
+        .rig
+        .store
+        .log
+        .free
+        .ids()
+        .truncate(RECLAIM_RESERVE + 2);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(3), "clean, and the oldest");
     assert!(cleaner.holds(0) && cleaner.holds(read));
@@ -182,7 +188,7 @@ fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clea
     cleaner.rig.flush();
     cleaner.make_clean(first..next);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
-    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert_eq!(cleaner.rig.store.stats.dirty_blocks, dirty, "I5");
     assert!(cleaner.holds(0));
@@ -196,7 +202,7 @@ fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Main, 0, 2);
     cleaner.fill_with_dirty_data(next);
-    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(cleaner.holds(0) && cleaner.holds(next - 1));
     cleaner.origin.writeback.hold();
@@ -231,7 +237,7 @@ fn main_makes_room_where_a_dirty_block_cannot_be_read_for_the_origin() {
     for _ in 0..5 {
         store.unreadable.failed(BlockKey(next), slot);
     }
-    store.log.free.ids.truncate(RECLAIM_RESERVE);
+    store.log.free.ids().truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(0));
 }
@@ -242,7 +248,7 @@ fn main_above_its_share_makes_room_for_dirty_data() {
     let segments = cleaner.rig.store.log.usable_segments();
     let next = cleaner.fill(Stream::Main, 0, segments * 3 / 10);
     cleaner.fill_with_dirty_data(next);
-    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(0));
 }
@@ -265,7 +271,13 @@ fn blocks_of_main_stay_when_their_segment_is_emptied_for_its_unused_slots() {
         assert!(cleaner.rig.append(Stream::Write, *key, 1));
     }
     cleaner.rig.flush();
-    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE + 2);
+    cleaner
+        .rig
+        .store
+        .log
+        .free
+        .ids()
+        .truncate(RECLAIM_RESERVE + 2);
     cleaner.reclaim(200);
     let order = &cleaner.rig.store.log.streams[Stream::Main as usize].order;
     assert_ne!(order[0], oldest);

@@ -83,14 +83,8 @@ impl Store {
         self.forget_all_evicted();
         let shape = self.shape();
         let parts = shape.parts(&self.log.geometry);
-        let places: Vec<_> = self
-            .log
-            .free
-            .ids
-            .iter()
-            .copied()
-            .take(parts.len())
-            .collect();
+        let mut places = self.log.free.in_order();
+        places.truncate(parts.len());
         // With fewer free segments a start moves tails, for which it wants summaries.
         let has_room = places.len() == parts.len() && self.log.free.len() >= WANTED_FREE;
         (has_room && !parts.is_empty()).then_some(Checkpoint {

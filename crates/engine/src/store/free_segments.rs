@@ -19,22 +19,27 @@ use crate::format::extents::MAX_DEVICES;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSegments {
-    /// In the order in which they became free.
-    pub(crate) ids: VecDeque<SegmentId>,
+    /// In the order in which they became free, of a cache on one device.
+    ids: VecDeque<SegmentId>,
     /// Of a cache on several devices.
     devices: Option<Box<Devices>>,
 }
 
+/// Free segments by device, so that none is searched for among those of others.
 #[derive(Debug)]
 struct Devices {
     /// By segment: the device of its place.
     of: Vec<u8>,
-    /// Free segments of each.
-    free: [usize; MAX_DEVICES],
+    /// Free segments of each, with their turns among those of all devices.
+    free: [VecDeque<(i64, SegmentId)>; MAX_DEVICES],
+    /// The turns of the first and behind the last one of all devices.
+    turns: (i64, i64),
     /// Devices that are in the cache and not lost.
     in_use: u16,
     /// Dirty data has a second place.
     keeps_two: bool,
+    /// Free segments of all devices.
+    total: usize,
     /// As [`Devices::count_pairs`] says: asked for with each request, and changed with each segment.
     pairs: usize,
 }
@@ -42,17 +47,46 @@ struct Devices {
 impl Devices {
     fn with_most(&self, other_than: Option<u8>) -> Option<u8> {
         let numbers = (0..MAX_DEVICES as u8).filter(|number| Some(*number) != other_than);
-        let most = numbers.max_by_key(|number| (self.free[usize::from(*number)], !*number))?;
-        (self.free[usize::from(most)] > 0).then_some(most)
+        let on = |number: &u8| self.free[usize::from(*number)].len();
+        let most = numbers.max_by_key(|number| (on(number), !*number))?;
+        (on(&most) > 0).then_some(most)
+    }
+
+    fn count(&mut self) {
+        self.total = self.free.iter().map(VecDeque::len).sum();
+        self.pairs = self.count_pairs();
     }
 
     fn count_pairs(&self) -> usize {
-        let total: usize = self.free.iter().sum();
         if self.in_use.count_ones() < 2 {
-            return total;
+            return self.total;
         }
-        let most = self.free.iter().copied().max().unwrap_or(0);
-        (total / 2).min(total - most)
+        let most = self.free.iter().map(VecDeque::len).max().unwrap_or(0);
+        (self.total / 2).min(self.total - most)
+    }
+
+    fn push_back(&mut self, id: SegmentId) {
+        let turn = self.turns.1;
+        self.turns.1 += 1;
+        self.free[usize::from(self.of[id.0 as usize])].push_back((turn, id));
+    }
+
+    fn push_front(&mut self, id: SegmentId) {
+        self.turns.0 -= 1;
+        let turn = self.turns.0;
+        self.free[usize::from(self.of[id.0 as usize])].push_front((turn, id));
+    }
+
+    fn take_on(&mut self, device: u8) -> Option<SegmentId> {
+        let (_, id) = self.free[usize::from(device)].pop_front()?;
+        self.count();
+        Some(id)
+    }
+
+    fn in_order(&self) -> Vec<SegmentId> {
+        let mut all: Vec<_> = self.free.iter().flatten().copied().collect();
+        all.sort_unstable_by_key(|(turn, _)| *turn);
+        all.into_iter().map(|(_, id)| id).collect()
     }
 }
 
@@ -64,96 +98,127 @@ impl FreeSegments {
     pub(crate) fn len(&self) -> usize {
         match &self.devices {
             None => self.ids.len(),
-            Some(devices) if devices.keeps_two => {
-                devices.pairs.max(usize::from(!self.ids.is_empty()))
-            }
-            Some(_) => self.ids.len(),
+            Some(devices) if devices.keeps_two => devices.pairs.max(usize::from(devices.total > 0)),
+            Some(devices) => devices.total,
         }
     }
 
     /// Takes segments of several devices in turn from now on: `of` says the device of each segment,
     /// and `in_use` which devices are not lost. `None` if there is one device.
     pub(crate) fn stripe(&mut self, of: Option<(Vec<u8>, u16)>, keeps_two: bool) {
-        self.devices = of.map(|(of, in_use)| {
-            let mut free = [0; MAX_DEVICES];
-            for id in &self.ids {
-                free[usize::from(of[id.0 as usize])] += 1;
-            }
-            let mut devices = Devices {
-                of,
-                free,
-                in_use,
-                keeps_two,
-                pairs: 0,
-            };
-            devices.pairs = devices.count_pairs();
-            Box::new(devices)
-        });
+        let ids = self.in_order();
+        self.devices = None;
+        let Some((of, in_use)) = of else {
+            self.ids = ids.into();
+            return;
+        };
+        self.ids.clear();
+        let mut devices = Devices {
+            of,
+            free: Default::default(),
+            turns: (0, 0),
+            in_use,
+            keeps_two,
+            total: 0,
+            pairs: 0,
+        };
+        ids.into_iter().for_each(|id| devices.push_back(id));
+        devices.count();
+        self.devices = Some(Box::new(devices));
     }
 
-    fn count(&mut self, id: SegmentId, more: bool) {
-        if let Some(devices) = &mut self.devices {
-            let on = &mut devices.free[usize::from(devices.of[id.0 as usize])];
-            *on = if more { *on + 1 } else { *on - 1 };
-            devices.pairs = devices.count_pairs();
+    /// All of them, in the order in which they became free.
+    pub(crate) fn in_order(&self) -> Vec<SegmentId> {
+        match &self.devices {
+            None => self.ids.iter().copied().collect(),
+            Some(devices) => devices.in_order(),
         }
     }
 
+    /// All of them, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = SegmentId> {
+        let striped = self.devices.iter().flat_map(|devices| &devices.free);
+        let striped = striped.flatten().map(|(_, id)| *id);
+        self.ids.iter().copied().chain(striped)
+    }
+
+    /// Those for which this is true come after all others.
+    pub(crate) fn put_last(&mut self, is_last: impl Fn(SegmentId) -> bool) {
+        let mut ids = self.in_order();
+        ids.sort_by_key(|id| is_last(*id));
+        match &mut self.devices {
+            None => self.ids = ids.into(),
+            Some(devices) => {
+                devices.free.iter_mut().for_each(VecDeque::clear);
+                ids.into_iter().for_each(|id| devices.push_back(id));
+            }
+        }
+    }
+
+    /// Those of a cache on one device, to change.
+    #[cfg(test)]
+    pub(crate) fn ids(&mut self) -> &mut VecDeque<SegmentId> {
+        assert!(self.devices.is_none(), "there are several devices");
+        &mut self.ids
+    }
+
     pub(crate) fn push_back(&mut self, id: SegmentId) {
-        self.ids.push_back(id);
-        self.count(id, true);
+        match &mut self.devices {
+            None => self.ids.push_back(id),
+            Some(devices) => {
+                devices.push_back(id);
+                devices.count();
+            }
+        }
     }
 
     pub(crate) fn push_front(&mut self, id: SegmentId) {
-        self.ids.push_front(id);
-        self.count(id, true);
+        match &mut self.devices {
+            None => self.ids.push_front(id),
+            Some(devices) => {
+                devices.push_front(id);
+                devices.count();
+            }
+        }
     }
 
     /// Leaves out those for which this is false.
     pub(crate) fn retain(&mut self, stays: impl Fn(SegmentId) -> bool) {
-        for id in std::mem::take(&mut self.ids) {
-            if stays(id) {
-                self.ids.push_back(id);
-            } else {
-                self.count(id, false);
-            }
+        let Some(devices) = &mut self.devices else {
+            return self.ids.retain(|id| stays(*id));
+        };
+        for free in &mut devices.free {
+            free.retain(|(_, id)| stays(*id));
         }
+        devices.count();
     }
 
     /// Takes the next segment to be opened.
     pub(crate) fn take(&mut self) -> Option<SegmentId> {
-        let Some(devices) = &self.devices else {
+        let Some(devices) = &mut self.devices else {
             return self.ids.pop_front();
         };
         let device = devices.with_most(None)?;
-        self.take_on(device)
+        devices.take_on(device)
     }
 
     /// Takes the next segment to be opened for dirty data, and the one whose place holds its second
     /// copy: on another device, if there are two with room.
     pub(crate) fn take_pair(&mut self) -> Option<(SegmentId, Option<SegmentId>)> {
-        let Some(devices) = self.devices.as_ref().filter(|devices| devices.keeps_two) else {
+        let Some(devices) = self.devices.as_mut().filter(|devices| devices.keeps_two) else {
             return self.take().map(|id| (id, None));
         };
         let first = devices.with_most(None)?;
         let second = devices.with_most(Some(first));
-        let id = self.take_on(first)?;
-        Some((id, second.and_then(|second| self.take_on(second))))
+        let id = devices.take_on(first)?;
+        Some((id, second.and_then(|second| devices.take_on(second))))
     }
 
     /// Takes a segment whose place is on another device than that of `id`, if there are two copies.
     pub(crate) fn take_for_second(&mut self, id: SegmentId) -> Option<SegmentId> {
-        let devices = self.devices.as_ref().filter(|devices| devices.keeps_two)?;
+        let devices = (self.devices.as_mut()).filter(|devices| devices.keeps_two)?;
         let second = devices.with_most(Some(devices.of[id.0 as usize]))?;
-        self.take_on(second)
-    }
-
-    fn take_on(&mut self, device: u8) -> Option<SegmentId> {
-        let of = &self.devices.as_ref()?.of;
-        let at = self.ids.iter().position(|id| of[id.0 as usize] == device)?;
-        let id = self.ids.remove(at)?;
-        self.count(id, false);
-        Some(id)
+        devices.take_on(second)
     }
 }
 
@@ -232,7 +297,7 @@ mod tests {
     #[test]
     fn one_copy_takes_devices_in_turn() {
         let mut free = free(&[3, 3]);
-        let of = free.devices.take().expect("there are two").of;
+        let of = free.devices.as_ref().expect("there are two").of.clone();
         free.stripe(Some((of, 0b11)), false);
         assert_eq!(free.len(), 6);
         let taken: Vec<u32> = std::iter::from_fn(|| free.take_pair())
@@ -242,6 +307,22 @@ mod tests {
             })
             .collect();
         assert_eq!(taken, [0, 3, 1, 4, 2, 5]);
+    }
+
+    #[test]
+    fn the_order_in_which_segments_became_free_outlives_a_change_of_devices() {
+        let mut free = free(&[3, 2]);
+        let order = |free: &FreeSegments| free.in_order().iter().map(|id| id.0).collect::<Vec<_>>();
+        assert_eq!(free.take_for_second(SegmentId(3)), Some(SegmentId(0)));
+        assert_eq!(free.take_for_second(SegmentId(1)), Some(SegmentId(3)));
+        free.push_front(SegmentId(3));
+        free.push_back(SegmentId(0));
+        free.retain(|id| id.0 != 1);
+        assert_eq!(order(&free), [3, 2, 4, 0]);
+        free.stripe(Some((vec![0, 0, 0, 1, 1], 0b11)), false);
+        assert_eq!(order(&free), [3, 2, 4, 0]);
+        free.stripe(None, false);
+        assert_eq!(order(&free), [3, 2, 4, 0]);
     }
 
     #[test]

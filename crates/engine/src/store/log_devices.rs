@@ -308,7 +308,7 @@ impl Log {
 
     #[inline(never)]
     fn read_of_far_block(&self, slot: Slot, bufs: Bufs) -> Operation {
-        let (offset_bytes, second) = self.addresses_at(slot);
+        let (offset_bytes, second) = self.map.addresses_at(slot);
         match second {
             None => Operation::Read { offset_bytes, bufs },
             Some(second) => Operation::OnTwo(Box::new(TwoPlaces {
@@ -317,14 +317,6 @@ impl Log {
                 bufs,
             })),
         }
-    }
-
-    /// Where a block is: one address, or two.
-    #[inline]
-    pub(crate) fn addresses_at(&self, slot: Slot) -> (u64, Option<u64>) {
-        let is_on_two = self.is_on_two(self.per_segment().segment_of(slot));
-        let second = is_on_two.then(|| self.map.address_at(slot, 1));
-        (self.map.address_at(slot, 0), second)
     }
 
     /// Where a block is written.

@@ -240,7 +240,7 @@ mod tests {
         };
         let superblock = Superblock::new(CacheId([7; 16]), geometry, 4 << 20);
         let mut log = Log::new(&superblock, 0);
-        log.free.ids.extend((0..8).map(SegmentId));
+        log.free.ids().extend((0..8).map(SegmentId));
         log
     }
 

@@ -88,14 +88,14 @@ fn what_finds_no_room_waits_and_is_placed_in_order() {
         .store
         .log
         .free
-        .ids
+        .ids()
         .drain(Claim::Client.leaves()..)
         .collect();
     rig.begin_append(Stream::Write, 1, 1);
     rig.begin_append(Stream::Write, 2, 1);
     assert!(!rig.store.has_placed_all());
     assert!(rig.store.operations.next().is_none());
-    rig.store.log.free.ids.extend(kept);
+    rig.store.log.free.ids().extend(kept);
     rig.store.retry_backlog(rig.now, &mut rig.ram);
     assert!(rig.store.has_placed_all());
     rig.run();
@@ -106,7 +106,7 @@ fn what_finds_no_room_waits_and_is_placed_in_order() {
 #[test]
 fn a_promotion_that_finds_no_room_ends_and_waits_for_none() {
     let mut rig = rig();
-    rig.store.log.free.ids.truncate(Claim::Client.leaves());
+    rig.store.log.free.ids().truncate(Claim::Client.leaves());
     assert!(!rig.append(Stream::Probation, 1, 1));
     assert!(rig.store.has_placed_all());
 }
