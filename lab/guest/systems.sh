@@ -150,6 +150,7 @@ start() {
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
+    forebay-ublk-shards-*) forebay_ublk --create --mode writeback --shards ${SYSTEM##*-} ;;
     forebay-ublk-two) forebay_ublk --create --mode writeback --cache /dev/$SSD2 ;;
     forebay-ublk-copies) forebay_ublk --create --mode writeback --cache /dev/$SSD2 --copies 2 ;;
     *) give_up "no system is called $SYSTEM" ;;

@@ -82,6 +82,26 @@ pub const SYSTEMS: &[System] = &[
         true,
         "Forebay, write-back, on two SSDs, copies = 2, as /dev/ublkb0",
     ),
+    system(
+        "forebay-ublk-shards-2",
+        true,
+        "Forebay, write-back, with 2 shards, as /dev/ublkb0",
+    ),
+    system(
+        "forebay-ublk-shards-4",
+        true,
+        "Forebay, write-back, with 4 shards, as /dev/ublkb0",
+    ),
+    system(
+        "forebay-ublk-shards-8",
+        true,
+        "Forebay, write-back, with 8 shards, as /dev/ublkb0",
+    ),
+    system(
+        "forebay-ublk-shards-16",
+        true,
+        "Forebay, write-back, with 16 shards, as /dev/ublkb0",
+    ),
 ];
 
 impl Named for System {

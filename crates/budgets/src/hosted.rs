@@ -1,16 +1,16 @@
 //! A driver of a whole host that answers at once, as `rig` does for an engine. Its cache is on one device,
-//! or keeps two copies of dirty data on two.
+//! or keeps two copies of dirty data on two, and has one shard or more.
 
 use std::sync::Arc;
 
 use forebay_cache::{ClientRequest, Host, Order, Shard, Shared};
 use forebay_engine::{
-    Buf, CacheId, Device, Geometry, Joined, Memory, Mode, Nanos, OpId, RequestKind, Settings,
-    Superblock, VolumeSlot,
+    Buf, CacheId, Device, Engine, Geometry, Joined, Memory, Mode, Nanos, OpId, RequestKind,
+    Settings, Superblock, VolumeSlot,
 };
 use forebay_virtual::Blank;
 
-use crate::rig::{Ram, attached, volume_of};
+use crate::rig::{BOOT, Ram, recovered, volume_of};
 
 const VOLUME: VolumeSlot = VolumeSlot(0);
 
@@ -22,14 +22,15 @@ pub(crate) struct HostRig {
 }
 
 impl HostRig {
-    /// A cache of `cache_bytes` on each of so many devices, one or two.
+    /// A cache of `cache_bytes` on each of so many devices, one or two, of so many shards.
     pub(crate) fn new(
-        devices: u8,
+        (devices, shards): (u8, u16),
         cache_bytes: u64,
         origin_bytes: u64,
         settings: Settings,
     ) -> HostRig {
-        let geometry = Geometry::for_device(cache_bytes, 4096, Some(1), 1).expect("large enough");
+        let geometry =
+            Geometry::for_device(cache_bytes, 4096, Some(shards), 1).expect("large enough");
         let numbered = (0..devices).map(|number| (number, Blank::new(cache_bytes)));
         let mut storage = Joined::new(numbered.collect());
         let mut superblock = Superblock::new(CacheId([3; 16]), geometry, cache_bytes);
@@ -41,13 +42,17 @@ impl HostRig {
         superblock
             .write(&mut storage)
             .expect("memory does not fail");
-        let (engine, mut ram) = attached(&mut storage, settings);
-        let mut host = Host::new((0, 1), vec![0], geometry, Arc::new(Shared::default()));
+        let mut ram = Ram::new(4096, 48);
+        let owners = vec![0; usize::from(shards)];
+        let mut host = Host::new((0, 1), owners, geometry, Arc::new(Shared::default()));
         (0..devices).for_each(|number| host.add_cache_device(number));
         if devices > 1 {
             host.keep_two(0);
         }
-        host.add_shard(0, Shard::Cached(Box::new(engine)));
+        for (number, shard) in (0..).zip(recovered(&mut storage)) {
+            let engine = Engine::new(settings.clone(), shard, BOOT, &mut ram);
+            host.add_shard(number, Shard::Cached(Box::new(engine)));
+        }
         host.add_volume(VOLUME, volume_of(origin_bytes, Mode::Writeback));
         let buf = ram.alloc(1 << 20).expect("memory for one request");
         HostRig {
@@ -87,8 +92,9 @@ impl HostRig {
             while let Some(order) = engine_call_host_next(&mut self.host) {
                 did = true;
                 match order {
-                    Ordered::Transfer(op) => {
-                        engine_call_host_complete(&mut self.host, self.now, op, &mut self.ram);
+                    Ordered::Transfer(shard, op) => {
+                        let (host, ram) = (&mut self.host, &mut self.ram);
+                        engine_call_host_complete(host, self.now, shard, op, ram);
                     }
                     Ordered::Flush(device) => {
                         engine_call_host_flushed(&mut self.host, self.now, device, &mut self.ram);
@@ -104,7 +110,7 @@ impl HostRig {
 }
 
 enum Ordered {
-    Transfer(OpId),
+    Transfer(u16, OpId),
     Flush(Device),
 }
 
@@ -129,14 +135,20 @@ fn engine_call_host_advance(host: &mut Host<u32>, now: Nanos, memory: &mut Ram) 
 #[inline(never)]
 fn engine_call_host_next(host: &mut Host<u32>) -> Option<Ordered> {
     Some(match host.next_order()? {
-        Order::Transfer(_, action) => Ordered::Transfer(action.op),
+        Order::Transfer(shard, action) => Ordered::Transfer(shard, action.op),
         Order::Flush(device) => Ordered::Flush(device),
     })
 }
 
 #[inline(never)]
-fn engine_call_host_complete(host: &mut Host<u32>, now: Nanos, op: OpId, memory: &mut Ram) {
-    host.complete(now, 0, op, Ok(()), memory);
+fn engine_call_host_complete(
+    host: &mut Host<u32>,
+    now: Nanos,
+    shard: u16,
+    op: OpId,
+    memory: &mut Ram,
+) {
+    host.complete(now, shard, op, Ok(()), memory);
 }
 
 #[inline(never)]

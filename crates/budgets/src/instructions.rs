@@ -101,18 +101,34 @@ const ADDED_BY_TWO: [Scenario; 4] = [
     },
 ];
 
-fn measure_added_by_two() -> Result<Vec<Figure>, String> {
-    let figure = |scenario: Scenario| {
-        let two = count_each(&format!("two-{}", scenario.name), HOSTED_OPERATIONS)?.0;
-        let one = count_each(&format!("host-{}", scenario.name), HOSTED_OPERATIONS)?.0;
+/// The instructions that 15 more shards on the same thread add to a request.
+const ADDED_BY_SHARDS: [Scenario; 2] = [
+    Scenario {
+        name: "read-hit-1",
+        figure: "added by 16 shards: 4 KiB read hit, depth 1",
+        limit: 240.0,
+        reached: 225.0,
+    },
+    Scenario {
+        name: "read-hit",
+        figure: "added by 16 shards: 4 KiB read hit, depth 32",
+        limit: 270.0,
+        reached: 255.0,
+    },
+];
+
+/// The difference between scenarios whose names begin with `more` and those that begin with `less`.
+fn measure_added(less: &str, more: &str, scenarios: &[Scenario]) -> Result<Vec<Figure>, String> {
+    let figure = |scenario: &Scenario| {
+        let count = |of: &str| count_each(&format!("{of}-{}", scenario.name), HOSTED_OPERATIONS);
         Ok(Figure {
             name: scenario.figure,
-            value: two - one,
+            value: count(more)?.0 - count(less)?.0,
             limit: scenario.limit,
             reached: scenario.reached,
         })
     };
-    ADDED_BY_TWO.into_iter().map(figure).collect()
+    scenarios.iter().map(figure).collect()
 }
 
 pub(crate) fn measure() -> Result<Vec<Figure>, String> {
@@ -147,7 +163,8 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
     }
     let name = "instructions: checksum of one 4 KiB block (beside)";
     figures.push(Figure::new(name, block_checksum, f64::INFINITY));
-    figures.extend(measure_added_by_two()?);
+    figures.extend(measure_added("host", "two", &ADDED_BY_TWO)?);
+    figures.extend(measure_added("shards-1", "shards-16", &ADDED_BY_SHARDS)?);
     Ok(figures)
 }
 
@@ -276,6 +293,12 @@ pub(crate) fn run(scenario: &str) -> bool {
     if let Some(scenario) = scenario.strip_prefix("two-") {
         return run_hosted(2, scenario, depth, operations, settings);
     }
+    if let Some((shards, scenario)) =
+        (scenario.strip_prefix("shards-")).and_then(|rest| rest.split_once('-'))
+    {
+        let shards = shards.parse().expect("a number of shards");
+        return run_sharded(shards, scenario, depth, operations, settings);
+    }
     match scenario {
         "read-hit" | "write-hit" => {
             let kind = if scenario == "read-hit" {
@@ -353,7 +376,7 @@ fn run_hosted(
     settings: Settings,
 ) -> bool {
     let resident = HOSTED_BYTES / 4096 / 4;
-    let mut rig = HostRig::new(devices, HOSTED_BYTES, 1 << 40, settings);
+    let mut rig = HostRig::new((devices, 1), HOSTED_BYTES, 1 << 40, settings);
     let mut fill = |kind, count: u64| {
         for i in 0..count {
             rig.batch(kind, std::iter::once(i << 17), 128 << 10);
@@ -386,6 +409,45 @@ fn run_hosted(
     };
     for batch in 0..operations.min(HOSTED_OPERATIONS) / depth {
         let places = (batch * depth..(batch + 1) * depth).map(|i| place(i, resident));
+        rig.batch(kind, places, 4096);
+    }
+    true
+}
+
+/// Of a whole cache of several shards, the same for any number of them.
+const SHARDED_BYTES: u64 = 256 << 20;
+/// Parts of a volume of this size lie in shards in turn.
+const REGION_BYTES: u64 = 8 << 20;
+
+/// Scenarios of a whole host with so many shards, whose requests are for all of them.
+fn run_sharded(
+    shards: u16,
+    scenario: &str,
+    depth: u64,
+    operations: u64,
+    settings: Settings,
+) -> bool {
+    let write = RequestKind::Write { fua: false };
+    let kind = match scenario {
+        "read-hit" => RequestKind::Read,
+        "write-hit" => write,
+        _ => return false,
+    };
+    let mut rig = HostRig::new((1, shards), SHARDED_BYTES, 1 << 40, settings);
+    // The first 512 KiB of each of 64 regions.
+    let (regions, blocks) = (64, 128);
+    for region in 0..regions {
+        for at in 0..4 {
+            let offset_bytes = region * REGION_BYTES + (at << 17);
+            rig.batch(write, std::iter::once(offset_bytes), 128 << 10);
+        }
+    }
+    let scattered = |i: u64| {
+        let at = i * 7919 % (regions * blocks);
+        at % regions * REGION_BYTES + at / regions * 4096
+    };
+    for batch in 0..operations.min(HOSTED_OPERATIONS) / depth {
+        let places = (batch * depth..(batch + 1) * depth).map(scattered);
         rig.batch(kind, places, 4096);
     }
     true

@@ -5,12 +5,12 @@ use forebay_engine::format::PAGE_BYTES;
 use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{
     AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Memory, Mode, Nanos, OpId,
-    Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, Storage, VolumeConfig,
-    VolumeSlot, attach, create,
+    Operation, Recovered, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, Storage,
+    VolumeConfig, VolumeSlot, attach, create,
 };
 use forebay_virtual::Blank;
 
-const BOOT: [u8; 16] = [7; 16];
+pub(crate) const BOOT: [u8; 16] = [7; 16];
 
 /// Pages of memory, handed out from a stack; longer buffers come from a second one.
 pub(crate) struct Ram {
@@ -78,18 +78,16 @@ impl Memory for Ram {
     }
 }
 
-/// The engine of a new cache of one shard, and its memory.
-pub(crate) fn attached(device: &mut dyn Storage, settings: Settings) -> (Engine, Ram) {
+/// The shards of a new cache.
+pub(crate) fn recovered(device: &mut dyn Storage) -> Vec<Recovered> {
     let options = AttachOptions {
         boot_id: BOOT,
         accept_damage: false,
         without_missing: false,
         from_checkpoint: true,
     };
-    let mut attached = attach(device, &mut [], &options).expect("just created");
-    let mut ram = Ram::new(4096, 48);
-    let engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
-    (engine, ram)
+    let attached = attach(device, &mut [], &options).expect("just created");
+    attached.shards
 }
 
 /// The only volume, from the first block on.
@@ -127,7 +125,9 @@ impl Rig {
         let mut device = Blank::new(cache_bytes);
         let geometry = Geometry::for_device(cache_bytes, 4096, Some(1), 1).expect("large enough");
         create(&mut device, CacheId([3; 16]), geometry).expect("a blank device");
-        let (mut engine, mut ram) = attached(&mut device, settings);
+        let mut ram = Ram::new(4096, 48);
+        let shard = recovered(&mut device).remove(0);
+        let mut engine = Engine::new(settings, shard, BOOT, &mut ram);
         let volume = engine.add_volume(volume_of(origin_bytes, mode));
         let buf = ram.alloc(RUN_BYTES).expect("memory for one request");
         Rig {

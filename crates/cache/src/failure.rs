@@ -79,13 +79,16 @@ impl<T> Host<T> {
 
     /// Fails all shards here if one has failed.
     pub(crate) fn look_for_failure(&mut self) {
+        if let Some(reason) = self.failure_of_awake() {
+            self.spread_failure(reason);
+        }
+    }
+
+    /// A shard here failed: all fail, of all hosts.
+    pub(crate) fn spread_failure(&mut self, reason: &'static str) {
         if self.failure.stage != Stage::Sound {
             return;
         }
-        let failed = self.shards.iter().flatten();
-        let Some(reason) = failed.filter_map(|shard| shard.failure()).next() else {
-            return;
-        };
         self.shared.fail();
         self.fail_cache(reason);
         for host in self.other_hosts() {

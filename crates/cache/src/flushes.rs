@@ -325,7 +325,7 @@ impl<T> Host<T> {
             if hear_anyway.iter().any(is_its) {
                 continue;
             }
-            if let Some(shard) = &mut self.shards[usize::from(number)] {
+            if let Some(shard) = self.shard(number) {
                 shard.flush_failed(now, device, memory);
             }
         }

@@ -14,6 +14,7 @@ use forebay_engine::{
     Request, VolumeConfig, VolumeSlot,
 };
 
+use crate::awake::Awake;
 use crate::failure::Failure;
 use crate::flushes::Flushes;
 use crate::frozen::Frozen;
@@ -44,6 +45,9 @@ pub struct Host<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) shards: Vec<Option<Shard>>,
     pub(crate) own: Vec<u16>,
+    awake: Awake,
+    /// By shard: its position in `own`.
+    positions: Vec<usize>,
     /// The first block of each volume.
     pub(crate) bases: Vec<Option<BlockKey>>,
     pub(crate) joins: Slots<Join<T>>,
@@ -72,8 +76,10 @@ impl<T> Host<T> {
             geometry,
             shared,
             shards: owners.iter().map(|_| None).collect(),
+            positions: vec![0; owners.len()],
             owners,
             own: Vec::new(),
+            awake: Awake::default(),
             bases: Vec::new(),
             joins: Slots::default(),
             flushes: Flushes::default(),
@@ -89,7 +95,9 @@ impl<T> Host<T> {
     /// Takes a shard over.
     pub fn add_shard(&mut self, number: u16, shard: Shard) {
         self.shards[usize::from(number)] = Some(shard);
+        self.positions[usize::from(number)] = self.own.len();
         self.own.push(number);
+        self.awake.add();
     }
 
     /// The shards here, by number.
@@ -123,12 +131,15 @@ impl<T> Host<T> {
 
     /// The shards here, to change.
     pub fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.awake.wake_all();
         self.shards.iter_mut().flatten()
     }
 
     /// The shard of this number, if it is here.
     pub fn shard(&mut self, number: u16) -> Option<&mut Shard> {
-        self.shards.get_mut(usize::from(number))?.as_mut()
+        let shard = self.shards.get_mut(usize::from(number))?.as_mut()?;
+        self.awake.wake(self.positions[usize::from(number)]);
+        Some(shard)
     }
 
     /// The engine of a shard, if it is here and there is a cache.
@@ -256,20 +267,67 @@ impl<T> Host<T> {
     }
 
     fn advance_shards(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        for at in 0..self.own.len() {
-            let number = self.own[at];
-            if let Some(shard) = &mut self.shards[usize::from(number)] {
-                shard.advance(now, memory);
-            }
-            // Before an answer of any shard here leaves (I22).
-            self.look_for_failure();
-            while let Some(ack) = self.own_shard(number).and_then(Shard::next_ack) {
-                self.answered(now, ack, memory);
-            }
-            while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
-                self.take_action(now, number, action);
-            }
+        if let [number] = *self.own.as_slice() {
+            self.advance_shard(now, number, memory);
+            return self.take_results(now, number, memory);
         }
+        self.awake.wake_due(now);
+        let mut next = self.awake.next(0);
+        while let Some(at) = next {
+            let number = self.own[at];
+            let due = self.advance_shard(now, number, memory);
+            self.awake.sleep(at, now, due);
+            self.take_results(now, number, memory);
+            next = self.awake.next(at + 1);
+        }
+    }
+
+    /// Does what became possible or due on a shard, and returns when it is to be advanced again.
+    #[inline(always)]
+    fn advance_shard(&mut self, now: Nanos, number: u16, memory: &mut dyn Memory) -> Nanos {
+        if let Some(shard) = self.own_shard(number) {
+            shard.advance(now, memory);
+        }
+        // Before an answer of any shard here leaves (I22).
+        if let Some(reason) = self.new_failure(number) {
+            self.spread_failure(reason);
+        }
+        self.own_shard(number)
+            .map_or(Nanos::NEVER, |shard| shard.due())
+    }
+
+    #[inline(always)]
+    fn take_results(&mut self, now: Nanos, number: u16, memory: &mut dyn Memory) {
+        while let Some(ack) = self.own_shard(number).and_then(Shard::next_ack) {
+            self.answered(now, ack, memory);
+        }
+        while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
+            self.take_action(now, number, action);
+        }
+    }
+
+    /// Why a shard failed, if one did since the last look: the one that was just advanced, or one that
+    /// something happened to.
+    #[inline(always)]
+    fn new_failure(&mut self, advanced: u16) -> Option<&'static str> {
+        if self.awake.are_looked_at {
+            return self.shards[usize::from(advanced)].as_ref()?.failure();
+        }
+        self.failure_of_awake()
+    }
+
+    /// Why a shard failed, of those that something happened to since they were advanced.
+    pub(crate) fn failure_of_awake(&mut self) -> Option<&'static str> {
+        let mut next = self.awake.next(0);
+        while let Some(at) = next {
+            let shard = self.shards[usize::from(self.own[at])].as_ref();
+            if let Some(reason) = shard.and_then(Shard::failure) {
+                return Some(reason);
+            }
+            next = self.awake.next(at + 1);
+        }
+        self.awake.are_looked_at = true;
+        None
     }
 
     fn own_shard(&mut self, number: u16) -> Option<&mut Shard> {
@@ -294,7 +352,7 @@ impl<T> Host<T> {
         let owner = self.owners[usize::from(number)];
         if owner != self.index {
             self.send(owner, Message::Submit(number, request));
-        } else if let Some(shard) = &mut self.shards[usize::from(number)] {
+        } else if let Some(shard) = self.shard(number) {
             shard.submit(now, request, memory);
         }
     }

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod abandonment;
+mod awake;
 pub mod control;
 mod failure;
 mod flushes;

@@ -44,6 +44,15 @@ impl Shard {
         }
     }
 
+    /// When it is to be advanced, if nothing happens before; in the past if it has something to do.
+    #[inline]
+    pub(crate) fn due(&self) -> Nanos {
+        match self {
+            Shard::Cached(engine) => engine.due(),
+            Shard::Plain(_) => Nanos::NEVER,
+        }
+    }
+
     /// Gives back memory that serves no request yet; says whether there was any.
     pub fn release_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
         match self {

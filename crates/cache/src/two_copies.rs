@@ -250,8 +250,8 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        if let Some(shard) = self.shards[usize::from(shard)].as_mut() {
-            Shard::complete(shard, now, op, result, memory);
+        if let Some(shard) = self.shard(shard) {
+            shard.complete(now, op, result, memory);
         }
     }
 
@@ -532,10 +532,7 @@ impl<T> Host<T> {
         let mut is_alone = false;
         for at in 0..self.own.len() {
             let number = self.own[at];
-            if let Some(engine) = self.shards[usize::from(number)]
-                .as_mut()
-                .and_then(Shard::engine)
-            {
+            if let Some(engine) = self.shard(number).and_then(Shard::engine) {
                 is_alone |= engine.is_alone_on(device);
                 clean_from.push((number, engine.device_leaves(now, device, memory)));
             }

@@ -273,6 +273,16 @@ impl Engine {
         }
     }
 
+    /// When [`Engine::advance`] finds something to do, if nothing happens before: zero if that is now.
+    #[inline]
+    #[must_use]
+    pub fn due(&self) -> Nanos {
+        match self.store.is_stirred() {
+            true => Nanos(0),
+            false => self.looks.quiet_until,
+        }
+    }
+
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.store.clear_stirred();
         if self.is_at_rest() {

@@ -142,7 +142,7 @@ impl FreeSegments {
         self.ids.iter().copied().chain(striped)
     }
 
-    /// Those for which this is true come after all others.
+    /// Puts segments for which this is true after all others.
     pub(crate) fn put_last(&mut self, is_last: impl Fn(SegmentId) -> bool) {
         let mut ids = self.in_order();
         ids.sort_by_key(|id| is_last(*id));
@@ -155,7 +155,7 @@ impl FreeSegments {
         }
     }
 
-    /// Those of a cache on one device, to change.
+    /// The segments of a cache on one device, to change.
     #[cfg(test)]
     pub(crate) fn ids(&mut self) -> &mut VecDeque<SegmentId> {
         assert!(self.devices.is_none(), "there are several devices");
