@@ -29,6 +29,8 @@ struct World {
     records: Vec<Result<(), SuperblockError>>,
     dirty: Vec<u64>,
     flushed: bool,
+    /// Whether the origin answers.
+    asked: Result<(), DeviceError>,
     told: Vec<String>,
 }
 
@@ -38,6 +40,7 @@ impl World {
             records: Vec::new(),
             dirty: Vec::new(),
             flushed: true,
+            asked: Ok(()),
             told: Vec::new(),
         }
     }
@@ -56,6 +59,7 @@ impl World {
                 Step::Record(change) => Happened::Recorded(self.record(control, &change)),
                 Step::Flush(_) => Happened::Flushed(self.flushed),
                 Step::Release(_) => Happened::Released(true),
+                Step::Ask(_) => Happened::Asked(self.asked),
                 Step::See(_) => Happened::Seen(Ok(Vec::new())),
                 Step::Wait => panic!("nothing to wait for: {:?}", self.told),
                 Step::Ended(result) => return result,
@@ -413,6 +417,24 @@ fn clients_who_write_faster_than_the_origin_are_held_up_by_it() {
         .iter()
         .take_while(|step| *step != "Instruct SetMode");
     assert!((20..30).contains(&looks.count()), "{:?}", world.told);
+}
+
+#[test]
+fn clients_never_wait_for_an_origin_that_does_not_answer() {
+    let (mut control, mut world) = (control(), World::new());
+    world.asked = Err(DeviceError::Io);
+    assert_eq!(
+        world.carry_out(&mut control, Command::Freeze(VOLUME)),
+        Err(Refusal::Unseen(DeviceError::Io))
+    );
+    for instruction in ["Instruct SetMode", "Instruct SetFrozen"] {
+        assert_eq!(times(&world.told, instruction), 0, "{:?}", world.told);
+    }
+    world.asked = Ok(());
+    assert_eq!(
+        world.carry_out(&mut control, Command::Freeze(VOLUME)),
+        Ok(())
+    );
 }
 
 #[test]

@@ -196,3 +196,30 @@ fn an_answer_that_breaks_off_is_asked_for_again() {
         }
     }
 }
+
+/// The cache is stopped in order all the same, and has what was dirty.
+#[test]
+fn a_stop_passes_a_volume_by_whose_server_has_shut_the_host_out() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.path("server"), image());
+    let mut daemon = daemon(&scratch, "writeback");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &contents(7));
+    server.answer_by(|_| Answer::Error(ESHUTDOWN));
+    assert_ne!(error_of_read(&mut client, 4000), 0);
+    until_shut_out(&daemon);
+    drop(client);
+    daemon.signal("-TERM");
+    assert_eq!(daemon.wait(), Some(0), "{}", daemon.log());
+    let log = daemon.log();
+    assert!(log.contains("volume disk is left as it is"), "{log}");
+    drop(daemon);
+
+    server.answer_by(|_| Answer::Right);
+    let origin = format!("nbd+unix:///disk?socket={}", scratch.text("server"));
+    let daemon = Daemon::start(&scratch, &["--origin", &origin, "--cache", "cache"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert!(client.read(0, BLOCK as u32) == contents(7));
+    drop(client);
+    daemon.stop();
+}

@@ -4,7 +4,7 @@ mod support;
 
 use support::nbd::Client;
 use support::nbdkit::Server;
-use support::{Daemon, MIB, Scratch, forebay_says, installed};
+use support::{Daemon, MIB, Scratch, forebay_says, installed, send_signal, until};
 
 const BLOCK: u32 = 4096;
 const SIZE: u64 = 32 * MIB;
@@ -96,4 +96,52 @@ fn a_file_has_the_time_too_and_other_origins_have_none() {
     let text = "[cache]\ndevice = \"cache\"\n[[volume]]\norigin = \"origin\"\norigin-timeout = 9\n";
     std::fs::write(scratch.path("file.toml"), text).unwrap();
     forebay_says(&scratch, &["check-config", "file.toml"], 2, &words);
+}
+
+/// A freeze of a volume in write-back has its writes go to the origin for a moment. It asks the origin
+/// before that.
+#[test]
+fn writes_never_wait_for_the_server_that_a_freeze_finds_away() {
+    const INTERRUPTED: i32 = 4;
+    if skips() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut server = Server::nbdkit(&scratch, &["memory", "32M"]);
+    configuration(&scratch, "mode = \"writeback\"");
+    let daemon = Daemon::start(&scratch, &["--config", "file.toml"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &[1; BLOCK as usize]);
+    daemon.command(&scratch, &["drain", "disk"]);
+    server.kill();
+
+    let mut freeze = daemon.begin(&scratch, &["freeze", "disk"]);
+    let mode = || daemon.status(&scratch)["volumes"][0]["mode"].clone();
+    for _ in 0..20 {
+        assert_eq!(mode(), "writeback");
+        client.write(0, &[2; BLOCK as usize]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    send_signal(freeze.id(), "-INT");
+    assert_eq!(freeze.wait().unwrap().code(), Some(INTERRUPTED));
+
+    set(&daemon, &scratch, "1s");
+    until("the interrupted freeze to have ended", || {
+        let mut freeze = daemon.begin(&scratch, &["freeze", "disk"]);
+        freeze.wait().unwrap().code() == Some(1)
+    });
+    let words = ["volume disk goes on as it was: cannot read the origin device"];
+    for command in [["freeze", "disk"], ["hand-over", "disk"]] {
+        daemon.says(&scratch, &command, 1, &words);
+        assert_eq!(mode(), "writeback");
+    }
+    client.write(0, &[3; BLOCK as usize]);
+    let _server = Server::nbdkit(&scratch, &["memory", "32M"]);
+    // Flushes of write-back failed meanwhile, of which the next one who flushes hears.
+    client.begin_flush().unwrap();
+    client.reply().unwrap();
+    set(&daemon, &scratch, "default");
+    daemon.command(&scratch, &["freeze", "disk"]);
+    daemon.command(&scratch, &["thaw", "disk"]);
+    daemon.stop();
 }

@@ -23,6 +23,7 @@ const OUTRUN_LOOKS: u32 = 20;
 enum At {
     Begun,
     Draining,
+    Asking,
     Through,
     DrainingThrough,
     Freezing,
@@ -36,9 +37,10 @@ enum At {
 
 /// In this order, each step only after the one before:
 ///
-/// 1. The volume is written back while clients go on, which is most of it. 2. New writes go to the
-///    origin as well, in every shard, or a busy client's would never come to an end.
-/// 3. Every host has changes wait. 4. Those on their way end: after that nothing becomes dirty.
+/// 1. The volume is written back while clients go on, which is most of it. 2. The origin is asked for
+///    a read: if it does not answer, the command ends, and clients never waited for it.
+///    New writes go to the origin as well then, in every shard, or a busy client's would never come to
+///    an end. 3. Every host has changes wait. 4. Those on their way end: after that nothing becomes dirty.
 /// 5. The rest is written back. 6. A flush as a client sends it: bypassed writes are durable too,
 ///    and a loss that nobody was told of ends the command.
 /// 7. The mode is as before, for changes after the thaw.
@@ -50,6 +52,8 @@ pub(super) struct Freeze {
     volume: VolumeSlot,
     /// The mode to return to, if writes of it are not on the origin when they are answered.
     mode: Option<Mode>,
+    /// That mode is not in force.
+    is_through: bool,
     at: At,
     is_draining: bool,
     /// The fewest blocks or changes that were left at a look of this step.
@@ -76,6 +80,7 @@ impl Freeze {
         Ok(Freeze {
             volume,
             mode: (mode == Mode::Writeback).then_some(mode),
+            is_through: false,
             at: At::Begun,
             is_draining: false,
             last_left: u64::MAX,
@@ -101,6 +106,17 @@ impl Freeze {
                 };
                 drain::begin(books, volume)
             }
+            (At::Asking, Happened::Asked(Ok(()))) => {
+                self.is_through = true;
+                self.to(
+                    At::Through,
+                    Step::Instruct(Instruction::SetMode(volume, Mode::Writethrough)),
+                )
+            }
+            (At::Asking, Happened::Asked(Err(_))) if interrupted => {
+                self.fails(books, Refusal::Interrupted)
+            }
+            (At::Asking, Happened::Asked(Err(error))) => self.fails(books, Refusal::Unseen(error)),
             (At::Through, _) => self.to(
                 At::DrainingThrough,
                 Step::Look(Instruction::CountDirty(volume)),
@@ -162,10 +178,9 @@ impl Freeze {
         };
         let is_outrun = self.was_in_vain(left) > OUTRUN_LOOKS;
         match self.at {
-            At::Draining if left <= LEFT_FOR_THROUGH || is_outrun => self.to(
-                At::Through,
-                Step::Instruct(Instruction::SetMode(self.volume, Mode::Writethrough)),
-            ),
+            At::Draining if left <= LEFT_FOR_THROUGH || is_outrun => {
+                self.to(At::Asking, Step::Ask(self.volume))
+            }
             At::DrainingThrough if left <= LEFT_FOR_THE_PAUSE => {
                 (self.last_left, self.vain_looks) = (u64::MAX, 0);
                 self.to(
@@ -218,7 +233,7 @@ impl Freeze {
     }
 
     fn mode_again(&mut self, books: &mut Books) -> Step {
-        match self.mode.take() {
+        match self.mode.take().filter(|_| self.is_through) {
             Some(mode) => self.to(
                 At::ModeAgain,
                 Step::Instruct(Instruction::SetMode(self.volume, mode)),

@@ -92,6 +92,8 @@ pub enum Step {
     Flush(VolumeSlot),
     /// Have whoever uses the volume let go of it: [`Happened::Released`].
     Release(VolumeSlot),
+    /// Read something from the volume's origin, past the cache: [`Happened::Asked`].
+    Ask(VolumeSlot),
     /// Flush each origin and see what it looks like: [`Happened::Seen`].
     See(Vec<(u32, VolumeSlot)>),
     /// Other commands end first: ask again in a while ([`Happened::Waited`]).
@@ -113,6 +115,8 @@ pub enum Happened {
     Flushed(bool),
     /// The volume is free, or it is not.
     Released(bool),
+    /// The origin answered, or did not.
+    Asked(Result<(), DeviceError>),
     /// The origins look like this, or could not be read.
     Seen(Result<Vec<Fingerprint>, DeviceError>),
     /// Other commands may have ended.

@@ -13,9 +13,10 @@ use forebay_io::BlockingStorage;
 
 use super::served_storage::{ServedStorage, failures_of, flush_served};
 use super::shut_out;
+use crate::daemon::data::link::Link;
 use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
-use crate::daemon::state::{Admin, CacheSide, Daemon};
+use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
 use crate::device::cache_storage;
 use crate::device::fingerprint::{self, Marks};
 use crate::failure::{Interrupted, wrong_usage};
@@ -90,6 +91,10 @@ struct Run<'a, 'b> {
     slot: Option<VolumeSlot>,
     /// Why the volume was not released.
     in_use: Option<anyhow::Error>,
+    /// Why an origin could not be seen.
+    unseen: Option<anyhow::Error>,
+    /// Volumes whose servers have shut this host out do not hold it up.
+    passes_shut_out: bool,
     paused: Option<Instant>,
     /// Since when changes of its volume wait.
     clients_wait: Option<Instant>,
@@ -106,6 +111,7 @@ impl Daemon {
     /// Carries a command out.
     pub(in crate::daemon) fn carry_out(&self, command: Command, hooks: Hooks<'_>) -> Result<Done> {
         let writes_back = shut_out::written_back_by(&command);
+        let passes_shut_out = matches!(command, Command::Stop);
         let begun = cache_of(&mut self.admin())?.control.begin(command);
         let mut run = Run {
             daemon: self,
@@ -117,6 +123,8 @@ impl Daemon {
             last: forebay_cache::control::Progress::default(),
             slot: None,
             in_use: None,
+            unseen: None,
+            passes_shut_out,
             paused: None,
             clients_wait: None,
             is_final: false,
@@ -130,10 +138,17 @@ impl Daemon {
         }
         if let Err(why) = result? {
             let volume = writes_back.and_then(|slot| self.shut_out_volume(slot));
-            if let (Refusal::Interrupted | Refusal::Flush(_), Some(volume)) = (&why, volume) {
+            let by_it = matches!(
+                why,
+                Refusal::Interrupted | Refusal::Flush(_) | Refusal::Unseen(_)
+            );
+            if let (true, Some(volume)) = (by_it, volume) {
                 self.refuse_shut_out(&volume)?;
             }
-            return Err(self.explain(why));
+            return Err(match (why, run.unseen) {
+                (Refusal::Unseen(_), Some(error)) => error,
+                (why, _) => self.explain(why),
+            });
         }
         Ok(Done {
             slot: run.slot,
@@ -199,8 +214,11 @@ impl Run<'_, '_> {
                     Happened::Instructed(self.tell(&instruction)?)
                 }
                 Step::Record(change) => Happened::Recorded(self.record(&change)?),
-                Step::Flush(volume) => Happened::Flushed(self.flush(volume)?),
+                Step::Flush(volume) => {
+                    Happened::Flushed(self.flush(volume)? || self.is_passed(volume))
+                }
                 Step::Release(_) => Happened::Released(self.release()),
+                Step::Ask(volume) => Happened::Asked(self.ask(volume)?),
                 Step::See(volumes) => Happened::Seen(self.see(&volumes)?),
                 Step::Wait => {
                     self.listen()?;
@@ -357,36 +375,129 @@ impl Run<'_, '_> {
     }
 
     /// Flushes each origin through its gate, and takes its fingerprint.
-    fn see(&self, volumes: &[(u32, VolumeSlot)]) -> Result<Result<Vec<Fingerprint>, DeviceError>> {
-        let admin = self.daemon.admin();
-        let cache = admin.cache.as_ref().context("there is no cache")?;
+    fn see(
+        &mut self,
+        volumes: &[(u32, VolumeSlot)],
+    ) -> Result<Result<Vec<Fingerprint>, DeviceError>> {
         let mut seen = Vec::new();
         for (id, slot) in volumes {
-            let mut known = admin.volumes.iter();
-            let side = known.find(|volume| volume.slot == *slot);
-            let side = side.context("the volume was detached meanwhile")?;
-            let path = side.device.path().display();
-            let mut storage = (side.device.storage())
-                .context("no memory to read the origin device; free some")?;
-            // Clients' flushes leave out what write-back wrote: a power cut right after must not
-            // make another origin of this one.
-            let origin = Device::Origin(*slot);
-            let before = failures_of(&cache.link, origin);
-            let flushed = flush_served(&cache.link, origin, before);
-            flushed
-                .unwrap_or_else(|| storage.flush())
-                .with_context(|| format!("cannot flush the origin device {path}"))?;
-            let contents =
-                fingerprint::take(&mut storage, Marks::of(&side.device), side.size_bytes)
-                    .with_context(|| format!("cannot read the origin device {path}"))?;
-            seen.push(Fingerprint {
-                volume: *id,
-                contents,
-                at: since_1970().as_secs().max(1),
-            });
+            let volume = self.served(*slot)?;
+            let link = cache_of(&mut self.daemon.admin())?.link.clone();
+            match self.await_look(&volume, move |volume| look_at(volume, &link))? {
+                Ok(contents) => seen.push(Fingerprint {
+                    volume: *id,
+                    contents,
+                    at: since_1970().as_secs().max(1),
+                }),
+                Err(_) if self.is_passed(*slot) => {}
+                Err(why) => return Ok(Err(self.is_unseen(&volume, why))),
+            }
         }
         Ok(Ok(seen))
     }
+
+    /// Reads the first blocks of an origin, past the cache.
+    fn ask(&mut self, slot: VolumeSlot) -> Result<Result<(), DeviceError>> {
+        let volume = self.served(slot)?;
+        let asked = self.await_look(&volume, |volume| {
+            let mut bytes = vec![0; volume.size_bytes.min(4096) as usize];
+            let read = open(volume)?.read(0, &mut bytes);
+            read.map_err(|error| (error, UNSEEN))
+        })?;
+        Ok(asked.map_err(|why| {
+            let error = self.is_unseen(&volume, why);
+            let goes_on = format!("volume {} goes on as it was", volume.name);
+            self.unseen = self.unseen.take().map(|why| why.context(goes_on));
+            error
+        }))
+    }
+
+    fn served(&self, slot: VolumeSlot) -> Result<VolumeSide> {
+        let admin = self.daemon.admin();
+        let mut known = admin.volumes.iter();
+        let volume = known.find(|volume| volume.slot == slot);
+        volume.cloned().context("the volume was detached meanwhile")
+    }
+
+    /// Notes why an origin could not be looked at.
+    fn is_unseen(&mut self, volume: &VolumeSide, (error, what): NoLook) -> DeviceError {
+        let what = format!(
+            "{what} the origin device {}",
+            volume.device.path().display()
+        );
+        self.unseen = Some(anyhow::Error::from(error).context(what));
+        error
+    }
+
+    /// Whether the command ends as if this volume were not there: nothing of it is lost, and its server
+    /// takes nothing of this host any more. No samples of its origin go on record.
+    fn is_passed(&self, slot: VolumeSlot) -> bool {
+        let volume = self
+            .passes_shut_out
+            .then(|| self.daemon.shut_out_volume(slot));
+        let Some(volume) = volume.flatten() else {
+            return false;
+        };
+        tracing::warn!(
+            "volume {} is left as it is: {} has shut this host out (error 108); its dirty data stays in the cache",
+            volume.name,
+            volume.device.path().display()
+        );
+        true
+    }
+
+    /// Looks at an origin, and says meanwhile how far the command is: a server that is away can hold
+    /// it up for as long as `origin-timeout` says. One that is interrupted does not wait for the look.
+    fn await_look<T: Send + 'static>(
+        &mut self,
+        volume: &VolumeSide,
+        look: impl FnOnce(&VolumeSide) -> Result<T, NoLook> + Send + 'static,
+    ) -> Result<Result<T, NoLook>> {
+        let (sender, receiver) = channel();
+        let volume = volume.clone();
+        std::thread::spawn(move || {
+            // Nobody waits for it any more, if the command was interrupted.
+            let _ = sender.send(look(&volume));
+        });
+        loop {
+            match receiver.recv_timeout(LOOK) {
+                Ok(look) => return Ok(look),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Err((DeviceError::Gone, UNSEEN))),
+                Err(RecvTimeoutError::Timeout) => {
+                    let progress = self.progress();
+                    if !(self.hooks.tell)(progress) && !self.is_final {
+                        self.interrupt()?;
+                        return Ok(Err((DeviceError::Gone, UNSEEN)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why an origin could not be looked at, and what could not be done.
+type NoLook = (DeviceError, &'static str);
+
+const UNSEEN: &str = "cannot read";
+
+fn open(volume: &VolumeSide) -> Result<BlockingStorage, NoLook> {
+    let storage = volume.device.storage();
+    storage.map_err(|_| (DeviceError::Io, "there is no memory to read"))
+}
+
+/// Flushes an origin and takes samples of it.
+fn look_at(volume: &VolumeSide, link: &Link) -> Result<[u8; 32], NoLook> {
+    let mut storage = open(volume)?;
+    // Clients' flushes leave out what write-back wrote: a power cut right after must not make another
+    // origin of this one.
+    let origin = Device::Origin(volume.slot);
+    let before = failures_of(link, origin);
+    let flushed = flush_served(link, origin, before);
+    let flushed = flushed.unwrap_or_else(|| storage.flush());
+    flushed.map_err(|error| (error, "cannot flush"))?;
+    let marks = Marks::of(&volume.device);
+    let contents = fingerprint::take(&mut storage, marks, volume.size_bytes);
+    contents.map_err(|error| (error, UNSEEN))
 }
 
 /// The cache, for commands that need one.
