@@ -113,7 +113,7 @@ nbdkit_start() {
 
 case $SYSTEM in *-memory) COMMIT="--commit memory" ;; esac
 forebay_serve() {
-    forebay serve --origin /dev/$HDD --cache /dev/$SSD $COMMIT "$@" --name volume --state-dir /run/state \
+    forebay serve --origin "${ORIGIN:-/dev/$HDD}" --cache /dev/$SSD $COMMIT "$@" --name volume --state-dir /run/state \
         --control /run/forebay.control --log-level warn > /tmp/forebay 2>&1 &
     FOREBAY=$!
     dirty_kib() { forebay_dirty_bytes | awk '{ printf "%d\n", $1 / 1024 }'; }

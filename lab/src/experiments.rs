@@ -226,6 +226,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "far",
+        summary: "an image 1 ms away over NBD: what is read again, and synced writes",
+        script: include_str!("../guest/experiments/far.sh"),
+        systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-ublk",
+        ssd_mib: 512,
+        disks: (1, 64),
+        seconds_per_job: 2.0,
+        limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
         name: "boot",
         summary: "a file system on a volume in fstab: booted after a power cut, beside a cache without its device, and without the cache's device",
         script: include_str!("../guest/experiments/boot.sh"),

@@ -62,6 +62,7 @@ const FILES: &[&str] = &[
     "/etc/mke2fs.conf",
     "/usr/lib/x86_64-linux-gnu/nbdkit/plugins/nbdkit-file-plugin.so",
     "/usr/lib/x86_64-linux-gnu/nbdkit/filters/nbdkit-cache-filter.so",
+    "/usr/lib/x86_64-linux-gnu/nbdkit/filters/nbdkit-delay-filter.so",
 ];
 
 /// Everything that decides what the base image holds.
