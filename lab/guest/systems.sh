@@ -113,7 +113,7 @@ nbdkit_start() {
 
 case $SYSTEM in *-memory) COMMIT="--commit memory" ;; esac
 forebay_serve() {
-    forebay serve --origin "${ORIGIN:-/dev/$HDD}" --cache /dev/$SSD $COMMIT "$@" --name volume --state-dir /run/state \
+    forebay serve --origin /dev/$HDD --cache /dev/$SSD $COMMIT "$@" --name volume --state-dir /run/state \
         --control /run/forebay.control --log-level warn > /tmp/forebay 2>&1 &
     FOREBAY=$!
     dirty_kib() { forebay_dirty_bytes | awk '{ printf "%d\n", $1 / 1024 }'; }
@@ -150,7 +150,10 @@ start() {
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
-    forebay-ublk-shards-*) forebay_ublk --create --mode writeback --shards ${SYSTEM##*-} ;;
+    forebay-ublk-shards-*)
+        forebay create /dev/$SSD --shards ${SYSTEM##*-} > /tmp/said 2>&1 || give_up "create: $(said)"
+        forebay_ublk --mode writeback
+        ;;
     forebay-ublk-two) forebay_ublk --create --mode writeback --cache /dev/$SSD2 ;;
     forebay-ublk-copies) forebay_ublk --create --mode writeback --cache /dev/$SSD2 --copies 2 ;;
     *) give_up "no system is called $SYSTEM" ;;
