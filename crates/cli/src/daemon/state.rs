@@ -160,6 +160,16 @@ impl Admin {
         served.chain(away.map(|(slot, _)| slot)).collect()
     }
 
+    /// The volume of this number, if it is served.
+    pub(in crate::daemon) fn volume(&self, slot: VolumeSlot) -> Option<&VolumeSide> {
+        self.volumes.iter().find(|volume| volume.slot == slot)
+    }
+
+    /// Likewise, to change.
+    pub(in crate::daemon) fn volume_mut(&mut self, slot: VolumeSlot) -> Option<&mut VolumeSide> {
+        self.volumes.iter_mut().find(|volume| volume.slot == slot)
+    }
+
     /// The block that counters count, in bytes.
     pub(in crate::daemon) fn block_bytes(&self) -> u64 {
         let cache = self.cache.as_ref();

@@ -7,6 +7,7 @@ use forebay_frontend::ublk::device::Owner;
 use forebay_frontend::ublk::parameters::Parameters;
 use ring::digest::{Context, SHA256};
 
+use super::rename::DETACHED;
 use crate::daemon::data::ublk::export::{self, Exported, Wanted};
 use crate::daemon::data::ublk::{in_use, path};
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
@@ -56,11 +57,7 @@ impl Daemon {
     }
 
     fn try_to_grow_block_device(&self, slot: VolumeSlot) -> Result<()> {
-        let side = {
-            let admin = self.admin();
-            let mut volumes = admin.volumes.iter();
-            volumes.find(|known| known.slot == slot).cloned()
-        };
+        let side = self.admin().volume(slot).cloned();
         let Some(volume) = side else { return Ok(()) };
         let Some(number) = volume.block_device else {
             return Ok(());
@@ -137,10 +134,7 @@ impl Daemon {
 
 /// A volume that may have been renamed since it was looked up.
 fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide> {
-    let mut volumes = admin.volumes.iter();
-    volumes
-        .find(|known| known.slot == volume.slot)
-        .context("the volume was detached meanwhile")
+    admin.volume(volume.slot).context(DETACHED)
 }
 
 fn logical_block_bytes(volume: &VolumeSide) -> u32 {

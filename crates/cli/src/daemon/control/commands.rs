@@ -2,25 +2,24 @@
 //! their order; here the threads of the data path are told, superblocks are written, and the
 //! command's giver hears of its progress.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+mod looks;
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use forebay_cache::control::{Change, Command, Fingerprint, Happened, Refusal, Step};
+use forebay_cache::control::{Change, Command, Happened, Refusal, Step};
 use forebay_cache::{Answer, Instruction};
-use forebay_engine::{Device, DeviceError, Storage, SuperblockError, VolumeSlot};
+use forebay_engine::{SuperblockError, VolumeSlot};
 use forebay_io::BlockingStorage;
 
-use super::served_storage::{ServedStorage, failures_of, flush_served};
+use super::served_storage::ServedStorage;
 use super::shut_out;
-use crate::daemon::data::link::Link;
 use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
-use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
+use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage;
-use crate::device::fingerprint::{self, Marks};
 use crate::failure::{Interrupted, wrong_usage};
-use crate::wall_clock::since_1970;
 
 /// The number of first looks, which come at the shorter interval.
 const FIRST_LOOKS: u32 = 10;
@@ -215,7 +214,7 @@ impl Run<'_, '_> {
                 }
                 Step::Record(change) => Happened::Recorded(self.record(&change)?),
                 Step::Flush(volume) => {
-                    Happened::Flushed(self.flush(volume)? || self.is_passed(volume))
+                    Happened::Flushed(self.flush(volume)? || self.passes_by(volume))
                 }
                 Step::Release(_) => Happened::Released(self.release()),
                 Step::Ask(volume) => Happened::Asked(self.ask(volume)?),
@@ -347,18 +346,28 @@ impl Run<'_, '_> {
     fn flush(&mut self, volume: VolumeSlot) -> Result<bool> {
         let (sender, receiver) = channel();
         self.daemon.links[0].call(move |worker| worker.flush_volume(volume, sender))?;
+        // A worker that ends has ended with everything else.
+        let answer = self.await_answer(&receiver);
+        Ok(answer.is_ok_and(|answer| answer.is_ok()))
+    }
+
+    /// Waits for an answer, and says meanwhile how far the command is. The error is `Timeout` if nobody
+    /// waits any more who gave the command.
+    fn await_answer<T>(&mut self, receiver: &Receiver<T>) -> Result<T, RecvTimeoutError> {
         loop {
             match receiver.recv_timeout(LOOK) {
-                Ok(answer) => return Ok(answer.is_ok()),
-                // The worker has ended with everything else.
-                Err(RecvTimeoutError::Disconnected) => return Ok(false),
                 Err(RecvTimeoutError::Timeout) => {}
+                answered => return answered,
             }
             let progress = self.progress();
             if !(self.hooks.tell)(progress) && !self.is_final {
-                return Ok(false);
+                return Err(RecvTimeoutError::Timeout);
             }
         }
+    }
+
+    fn passes_by(&self, slot: VolumeSlot) -> bool {
+        self.passes_shut_out && self.daemon.passes_by(slot)
     }
 
     fn release(&mut self) -> bool {
@@ -373,131 +382,6 @@ impl Run<'_, '_> {
             }
         }
     }
-
-    /// Flushes each origin through its gate, and takes its fingerprint.
-    fn see(
-        &mut self,
-        volumes: &[(u32, VolumeSlot)],
-    ) -> Result<Result<Vec<Fingerprint>, DeviceError>> {
-        let mut seen = Vec::new();
-        for (id, slot) in volumes {
-            let volume = self.served(*slot)?;
-            let link = cache_of(&mut self.daemon.admin())?.link.clone();
-            match self.await_look(&volume, move |volume| look_at(volume, &link))? {
-                Ok(contents) => seen.push(Fingerprint {
-                    volume: *id,
-                    contents,
-                    at: since_1970().as_secs().max(1),
-                }),
-                Err(_) if self.is_passed(*slot) => {}
-                Err(why) => return Ok(Err(self.is_unseen(&volume, why))),
-            }
-        }
-        Ok(Ok(seen))
-    }
-
-    /// Reads the first blocks of an origin, past the cache.
-    fn ask(&mut self, slot: VolumeSlot) -> Result<Result<(), DeviceError>> {
-        let volume = self.served(slot)?;
-        let asked = self.await_look(&volume, |volume| {
-            let mut bytes = vec![0; volume.size_bytes.min(4096) as usize];
-            let read = open(volume)?.read(0, &mut bytes);
-            read.map_err(|error| (error, UNSEEN))
-        })?;
-        Ok(asked.map_err(|why| {
-            let error = self.is_unseen(&volume, why);
-            let goes_on = format!("volume {} goes on as it was", volume.name);
-            self.unseen = self.unseen.take().map(|why| why.context(goes_on));
-            error
-        }))
-    }
-
-    fn served(&self, slot: VolumeSlot) -> Result<VolumeSide> {
-        let admin = self.daemon.admin();
-        let mut known = admin.volumes.iter();
-        let volume = known.find(|volume| volume.slot == slot);
-        volume.cloned().context("the volume was detached meanwhile")
-    }
-
-    /// Notes why an origin could not be looked at.
-    fn is_unseen(&mut self, volume: &VolumeSide, (error, what): NoLook) -> DeviceError {
-        let what = format!(
-            "{what} the origin device {}",
-            volume.device.path().display()
-        );
-        self.unseen = Some(anyhow::Error::from(error).context(what));
-        error
-    }
-
-    /// Whether the command ends as if this volume were not there: nothing of it is lost, and its server
-    /// takes nothing of this host any more. No samples of its origin go on record.
-    fn is_passed(&self, slot: VolumeSlot) -> bool {
-        let volume = self
-            .passes_shut_out
-            .then(|| self.daemon.shut_out_volume(slot));
-        let Some(volume) = volume.flatten() else {
-            return false;
-        };
-        tracing::warn!(
-            "volume {} is left as it is: {} has shut this host out (error 108); its dirty data stays in the cache",
-            volume.name,
-            volume.device.path().display()
-        );
-        true
-    }
-
-    /// Looks at an origin, and says meanwhile how far the command is: a server that is away can hold
-    /// it up for as long as `origin-timeout` says. One that is interrupted does not wait for the look.
-    fn await_look<T: Send + 'static>(
-        &mut self,
-        volume: &VolumeSide,
-        look: impl FnOnce(&VolumeSide) -> Result<T, NoLook> + Send + 'static,
-    ) -> Result<Result<T, NoLook>> {
-        let (sender, receiver) = channel();
-        let volume = volume.clone();
-        std::thread::spawn(move || {
-            // Nobody waits for it any more, if the command was interrupted.
-            let _ = sender.send(look(&volume));
-        });
-        loop {
-            match receiver.recv_timeout(LOOK) {
-                Ok(look) => return Ok(look),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Err((DeviceError::Gone, UNSEEN))),
-                Err(RecvTimeoutError::Timeout) => {
-                    let progress = self.progress();
-                    if !(self.hooks.tell)(progress) && !self.is_final {
-                        self.interrupt()?;
-                        return Ok(Err((DeviceError::Gone, UNSEEN)));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Why an origin could not be looked at, and what could not be done.
-type NoLook = (DeviceError, &'static str);
-
-const UNSEEN: &str = "cannot read";
-
-fn open(volume: &VolumeSide) -> Result<BlockingStorage, NoLook> {
-    let storage = volume.device.storage();
-    storage.map_err(|_| (DeviceError::Io, "there is no memory to read"))
-}
-
-/// Flushes an origin and takes samples of it.
-fn look_at(volume: &VolumeSide, link: &Link) -> Result<[u8; 32], NoLook> {
-    let mut storage = open(volume)?;
-    // Clients' flushes leave out what write-back wrote: a power cut right after must not make another
-    // origin of this one.
-    let origin = Device::Origin(volume.slot);
-    let before = failures_of(link, origin);
-    let flushed = flush_served(link, origin, before);
-    let flushed = flushed.unwrap_or_else(|| storage.flush());
-    flushed.map_err(|error| (error, "cannot flush"))?;
-    let marks = Marks::of(&volume.device);
-    let contents = fingerprint::take(&mut storage, marks, volume.size_bytes);
-    contents.map_err(|error| (error, UNSEEN))
 }
 
 /// The cache, for commands that need one.

@@ -142,9 +142,7 @@ impl Daemon {
     }
 
     fn set_freeze(&self, slot: VolumeSlot, freeze: Option<Freeze>) {
-        let mut admin = self.admin();
-        let mut volumes = admin.volumes.iter_mut();
-        if let Some(volume) = volumes.find(|volume| volume.slot == slot) {
+        if let Some(volume) = self.admin().volume_mut(slot) {
             volume.freeze = freeze;
         }
     }

@@ -80,8 +80,7 @@ impl Daemon {
     }
 
     fn note_growth(&self, slot: VolumeSlot, note: impl FnOnce(&mut VolumeSide)) {
-        let mut admin = self.admin();
-        if let Some(known) = admin.volumes.iter_mut().find(|known| known.slot == slot) {
+        if let Some(known) = self.admin().volume_mut(slot) {
             note(known);
         }
     }

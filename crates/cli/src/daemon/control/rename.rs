@@ -13,6 +13,9 @@ use crate::failure::wrong_usage;
 use crate::lock::lock;
 use crate::quoting::in_shell;
 
+/// Why a volume is not there that was.
+pub(super) const DETACHED: &str = "the volume was detached meanwhile";
+
 impl Admin {
     /// The present name of a volume.
     pub(in crate::daemon) fn name_of(&self, slot: VolumeSlot) -> Result<String> {
@@ -20,12 +23,8 @@ impl Admin {
         if let Some(away) = self.away.iter().find(is_kept) {
             return Ok(away.name.clone());
         }
-        let mut volumes = self.volumes.iter();
-        let volume = volumes.find(|volume| volume.slot == slot);
-        Ok(volume
-            .context("the volume was detached meanwhile")?
-            .name
-            .clone())
+        let volume = self.volume(slot).context(DETACHED)?;
+        Ok(volume.name.clone())
     }
 
     /// A name that a volume takes is no other's former one.
@@ -87,10 +86,7 @@ impl Daemon {
             .with_context(|| format!("volume `{old}` keeps its name for now"))?;
         let mut admin = self.admin();
         admin.give_name_away(new);
-        let mut volumes = admin.volumes.iter_mut();
-        let volume = volumes
-            .find(|volume| volume.slot == slot)
-            .context("the volume was detached meanwhile")?;
+        let volume = admin.volume_mut(slot).context(DETACHED)?;
         volume.name = new.to_owned();
         volume.formerly.push(old);
         Ok(volume.clone())

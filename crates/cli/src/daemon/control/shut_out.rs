@@ -24,9 +24,22 @@ impl Daemon {
     /// The volume of this number, if its server has shut this host out.
     pub(super) fn shut_out_volume(&self, slot: VolumeSlot) -> Option<VolumeSide> {
         let admin = self.admin();
-        let mut volumes = admin.volumes.iter();
-        let volume = volumes.find(|volume| volume.slot == slot)?;
+        let volume = admin.volume(slot)?;
         volume.device.has_shut_out().then(|| volume.clone())
+    }
+
+    /// Whether a stop goes on as if this volume were not there, whose server has shut this host out: it
+    /// takes nothing of this host any more. No samples of its origin go on record.
+    pub(super) fn passes_by(&self, slot: VolumeSlot) -> bool {
+        let Some(volume) = self.shut_out_volume(slot) else {
+            return false;
+        };
+        tracing::warn!(
+            "volume {} is left as it is: {} has shut this host out (error 108); its dirty data stays in the cache",
+            volume.name,
+            volume.device.path().display()
+        );
+        true
     }
 
     /// Says what cannot be done with such a volume, where its dirty data is, and what can be done.

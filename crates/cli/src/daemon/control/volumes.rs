@@ -252,7 +252,7 @@ impl Daemon {
         self.export_block_device(&side)
             .with_context(|| format!("volume {} is attached, but could not be made a block device; mend the cause, detach and attach it again, or use it over NBD", side.name))?;
         let admin = self.admin();
-        let attached = admin.volumes.iter().filter(|known| known.slot == slot);
+        let attached = admin.volume(slot).into_iter();
         Ok(attached.flat_map(|volume| self.uris_for(volume)).collect())
     }
 
