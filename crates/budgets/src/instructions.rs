@@ -415,10 +415,7 @@ fn run_hosted(
         }
         _ => return false,
     };
-    for batch in 0..operations.min(HOSTED_OPERATIONS) / depth {
-        let places = (batch * depth..(batch + 1) * depth).map(|i| place(i, resident));
-        rig.batch(kind, places, 4096);
-    }
+    run_batches(&mut rig, kind, depth, operations, |i| place(i, resident));
     true
 }
 
@@ -435,18 +432,16 @@ fn run_sharded(
     operations: u64,
     settings: Settings,
 ) -> bool {
-    let write = RequestKind::Write { fua: false };
-    let kind = match scenario {
-        "read-hit" => RequestKind::Read,
-        "write-hit" => write,
-        _ => return false,
-    };
+    if scenario != "read-hit" {
+        return false;
+    }
     let mut rig = HostRig::new((1, shards), SHARDED_BYTES, 1 << 40, settings);
     // The first 512 KiB of each of 64 regions.
     let (regions, blocks) = (64, 128);
     for region in 0..regions {
         for at in 0..4 {
             let offset_bytes = region * REGION_BYTES + (at << 17);
+            let write = RequestKind::Write { fua: false };
             rig.batch(write, std::iter::once(offset_bytes), 128 << 10);
         }
     }
@@ -454,9 +449,20 @@ fn run_sharded(
         let at = i * 7919 % (regions * blocks);
         at % regions * REGION_BYTES + at / regions * 4096
     };
+    run_batches(&mut rig, RequestKind::Read, depth, operations, scattered);
+    true
+}
+
+/// Requests of 4 KiB at the places of their numbers, so many together.
+fn run_batches(
+    rig: &mut HostRig,
+    kind: RequestKind,
+    depth: u64,
+    operations: u64,
+    place: impl Fn(u64) -> u64,
+) {
     for batch in 0..operations.min(HOSTED_OPERATIONS) / depth {
-        let places = (batch * depth..(batch + 1) * depth).map(scattered);
+        let places = (batch * depth..(batch + 1) * depth).map(&place);
         rig.batch(kind, places, 4096);
     }
-    true
 }

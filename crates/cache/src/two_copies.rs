@@ -286,26 +286,15 @@ impl<T> Host<T> {
         } = action;
         let name = (op, device);
         let number_of = |address: u64| place_of(address).0;
+        let mut order_part = |kind, operation| self.order_part(now, shard, name, kind, operation);
         match operation {
             Operation::OnTwo(two) if two.is_write => self.order_both(now, shard, name, *two),
             Operation::OnTwo(two) => self.order_either(now, shard, name, *two),
             Operation::Read { offset_bytes, .. } => {
-                self.order_part(
-                    now,
-                    shard,
-                    name,
-                    Kind::Read(number_of(offset_bytes)),
-                    operation,
-                );
+                order_part(Kind::Read(number_of(offset_bytes)), operation);
             }
             Operation::Write { offset_bytes, .. } => {
-                self.order_part(
-                    now,
-                    shard,
-                    name,
-                    Kind::Write(number_of(offset_bytes)),
-                    operation,
-                );
+                order_part(Kind::Write(number_of(offset_bytes)), operation);
             }
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
                 let action = Action {

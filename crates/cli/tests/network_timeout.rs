@@ -28,6 +28,13 @@ fn configuration(scratch: &Scratch, more: &str) {
     std::fs::write(scratch.path("file.toml"), text).unwrap();
 }
 
+/// A server, and a daemon with such a configuration.
+fn served(scratch: &Scratch, more: &str) -> (Server, Daemon) {
+    let server = Server::nbdkit(scratch, &["memory", "32M"]);
+    configuration(scratch, more);
+    (server, Daemon::start(scratch, &["--config", "file.toml"]))
+}
+
 fn get(daemon: &Daemon, scratch: &Scratch) -> String {
     let get = ["get", "--volume", "disk", "origin-timeout"];
     daemon.command(scratch, &get).trim().to_owned()
@@ -44,9 +51,7 @@ fn requests_that_wait_already_end_with_the_new_time() {
         return;
     }
     let scratch = Scratch::new();
-    let mut server = Server::nbdkit(&scratch, &["memory", "32M"]);
-    configuration(&scratch, "");
-    let daemon = Daemon::start(&scratch, &["--config", "file.toml"]);
+    let (mut server, daemon) = served(&scratch, "");
     assert!(get(&daemon, &scratch).contains("3600 s"));
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     server.kill();
@@ -71,9 +76,7 @@ fn a_file_has_the_time_too_and_other_origins_have_none() {
         return;
     }
     let scratch = Scratch::new();
-    let _server = Server::nbdkit(&scratch, &["memory", "32M"]);
-    configuration(&scratch, "origin-timeout = 7");
-    let daemon = Daemon::start(&scratch, &["--config", "file.toml"]);
+    let (_server, daemon) = served(&scratch, "origin-timeout = 7");
     assert!(get(&daemon, &scratch).contains("7 s"));
     for wrong in ["0", "off", "86401", "20ms"] {
         let set = ["set", "--volume", "disk", "origin-timeout", wrong];
@@ -107,9 +110,7 @@ fn writes_never_wait_for_the_server_that_a_freeze_finds_away() {
         return;
     }
     let scratch = Scratch::new();
-    let mut server = Server::nbdkit(&scratch, &["memory", "32M"]);
-    configuration(&scratch, "mode = \"writeback\"");
-    let daemon = Daemon::start(&scratch, &["--config", "file.toml"]);
+    let (mut server, daemon) = served(&scratch, "mode = \"writeback\"");
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     client.write(0, &[1; BLOCK as usize]);
     daemon.command(&scratch, &["drain", "disk"]);

@@ -21,6 +21,11 @@ impl Cleaner {
         Cleaner::of(Rig::new(Mode::Writeback, Settings::default()))
     }
 
+    /// Takes all free segments but so many.
+    fn leaves_free(&mut self, count: usize) {
+        self.rig.store.log.free.ids().truncate(count);
+    }
+
     fn of(mut rig: Rig) -> Cleaner {
         Cleaner {
             space: Space::new(BLOCK_BYTES, &mut rig.ram),
@@ -116,7 +121,7 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Probation, 0, 3);
     let oldest = cleaner.rig.store.log.streams[Stream::Probation as usize].order[0];
-    cleaner.rig.store.log.free.ids().truncate(5);
+    cleaner.leaves_free(5);
     cleaner.reclaim(200);
     assert!(cleaner.rig.store.index.find(BlockKey(0)).is_none());
     let youngest = BlockKey(next - 1);
@@ -133,7 +138,7 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
 fn blocks_that_were_evicted_are_forgotten_with_their_device() {
     let mut cleaner = Cleaner::new();
     cleaner.fill(Stream::Probation, 0, 3);
-    cleaner.rig.store.log.free.ids().truncate(5);
+    cleaner.leaves_free(5);
     cleaner.reclaim(200);
     let evicted = cleaner.rig.store.evicted_slot(BlockKey(0));
     assert!(evicted.is_some(), "its segment is free, and holds it still");
@@ -150,7 +155,7 @@ fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
     cleaner.fill(Stream::Write, 0, 2);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
     cleaner.rig.flush();
-    cleaner.rig.store.log.free.ids().truncate(5);
+    cleaner.leaves_free(5);
     cleaner.reclaim(200);
     assert_eq!(
         cleaner.rig.store.stats.dirty_blocks, dirty,
@@ -167,13 +172,7 @@ fn a_few_dirty_blocks_do_not_cost_the_read_ones_their_place() {
     cleaner.make_clean(3..next);
     let read = next + 8;
     cleaner.fill(Stream::Probation, read, 2);
-    cleaner
-        .rig
-        .store
-        .log
-        .free
-        .ids()
-        .truncate(RECLAIM_RESERVE + 2);
+    cleaner.leaves_free(RECLAIM_RESERVE + 2);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(3), "clean, and the oldest");
     assert!(cleaner.holds(0) && cleaner.holds(read));
@@ -188,7 +187,7 @@ fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clea
     cleaner.rig.flush();
     cleaner.make_clean(first..next);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
-    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
+    cleaner.leaves_free(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert_eq!(cleaner.rig.store.stats.dirty_blocks, dirty, "I5");
     assert!(cleaner.holds(0));
@@ -202,7 +201,7 @@ fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Main, 0, 2);
     cleaner.fill_with_dirty_data(next);
-    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
+    cleaner.leaves_free(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(cleaner.holds(0) && cleaner.holds(next - 1));
     cleaner.origin.writeback.hold();
@@ -248,7 +247,7 @@ fn main_above_its_share_makes_room_for_dirty_data() {
     let segments = cleaner.rig.store.log.usable_segments();
     let next = cleaner.fill(Stream::Main, 0, segments * 3 / 10);
     cleaner.fill_with_dirty_data(next);
-    cleaner.rig.store.log.free.ids().truncate(RECLAIM_RESERVE);
+    cleaner.leaves_free(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(0));
 }
@@ -271,13 +270,7 @@ fn blocks_of_main_stay_when_their_segment_is_emptied_for_its_unused_slots() {
         assert!(cleaner.rig.append(Stream::Write, *key, 1));
     }
     cleaner.rig.flush();
-    cleaner
-        .rig
-        .store
-        .log
-        .free
-        .ids()
-        .truncate(RECLAIM_RESERVE + 2);
+    cleaner.leaves_free(RECLAIM_RESERVE + 2);
     cleaner.reclaim(200);
     let order = &cleaner.rig.store.log.streams[Stream::Main as usize].order;
     assert_ne!(order[0], oldest);
