@@ -21,8 +21,12 @@ pub(crate) struct Awake {
     /// A bit for each of the first positions.
     bits: u64,
     positions: usize,
-    /// When a shard that is asleep has something to do.
+    /// When a shard has something to do, by position, as it said when it last fell asleep.
+    dues: [Nanos; MOST],
+    /// The first of these.
     due: Nanos,
+    /// `due` may be too early: the shard of which it was says another time now.
+    is_out_of_date: bool,
     /// Since the last one woke it was looked whether any of them failed.
     pub(crate) are_looked_at: bool,
 }
@@ -32,7 +36,9 @@ impl Default for Awake {
         Awake {
             bits: 0,
             positions: 0,
+            dues: [Nanos::NEVER; MOST],
             due: Nanos::NEVER,
+            is_out_of_date: false,
             are_looked_at: false,
         }
     }
@@ -56,13 +62,19 @@ impl Awake {
     pub(crate) fn wake_all(&mut self) {
         self.are_looked_at = false;
         self.bits = u64::MAX >> (MOST - self.positions.clamp(1, MOST));
+        self.dues = [Nanos::NEVER; MOST];
+        self.due = Nanos::NEVER;
+        self.is_out_of_date = false;
     }
 
     /// Wakes all if one that is asleep has something to do.
     #[inline(always)]
     pub(crate) fn wake_due(&mut self, now: Nanos) {
+        if self.is_out_of_date {
+            self.due = self.dues.iter().copied().min().unwrap_or(Nanos::NEVER);
+            self.is_out_of_date = false;
+        }
         if now >= self.due {
-            self.due = Nanos::NEVER;
             self.wake_all();
         }
     }
@@ -85,8 +97,25 @@ impl Awake {
     pub(crate) fn sleep(&mut self, at: usize, now: Nanos, due: Nanos) {
         if at < MOST && due > now {
             self.bits &= !(1 << at);
+            let before = std::mem::replace(&mut self.dues[at], due);
+            self.is_out_of_date |= before == self.due && due > before;
             self.due = self.due.min(due);
         }
+    }
+
+    /// When the first of those asleep has something to do.
+    #[inline(always)]
+    pub(crate) fn first_due(&self) -> Nanos {
+        match self.bits == 0 && !self.is_out_of_date {
+            true => self.due,
+            false => self.first_due_of_sleepers(),
+        }
+    }
+
+    fn first_due_of_sleepers(&self) -> Nanos {
+        let dues = self.dues[..self.positions.min(MOST)].iter().enumerate();
+        let asleep = dues.filter(|(at, _)| self.bits & (1 << at) == 0);
+        asleep.map(|(_, due)| *due).min().unwrap_or(Nanos::NEVER)
     }
 }
 
@@ -124,7 +153,21 @@ mod tests {
         }
         shards.wake_due(Nanos(39));
         assert_eq!(awake(&shards), []);
+        assert_eq!(shards.first_due(), Nanos(40));
         shards.wake_due(Nanos(40));
         assert_eq!(awake(&shards), [0, 1, 2]);
+        assert_eq!(shards.first_due(), Nanos::NEVER);
+    }
+
+    #[test]
+    fn one_that_was_woken_has_no_deadline_among_those_asleep() {
+        let mut shards = Awake::default();
+        (0..2).for_each(|_| shards.add());
+        shards.sleep(0, Nanos(10), Nanos(50));
+        shards.sleep(1, Nanos(10), Nanos(40));
+        shards.wake(1);
+        assert_eq!(shards.first_due(), Nanos(50));
+        shards.sleep(1, Nanos(10), Nanos(60));
+        assert_eq!(shards.first_due(), Nanos(50));
     }
 }

@@ -214,7 +214,16 @@ impl<T> Host<T> {
     /// When [`Host::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.shards().filter_map(Shard::next_deadline).min()
+        let mut first = self.awake.first_due();
+        let mut next = self.awake.next(0);
+        while let Some(at) = next {
+            let shard = self.shards[usize::from(self.own[at])].as_ref();
+            if let Some(deadline) = shard.and_then(Shard::next_deadline) {
+                first = first.min(deadline);
+            }
+            next = self.awake.next(at + 1);
+        }
+        (first != Nanos::NEVER).then_some(first)
     }
 
     /// Whether nothing is on its way and everything published is durable.

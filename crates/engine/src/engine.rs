@@ -350,7 +350,7 @@ impl Engine {
             || !self.stalled_reads.is_empty()
             || !self.buffer.waiting.is_empty();
         self.store.stir_if(again);
-        self.looks.quiet_until = self.next_deadline().unwrap_or(Nanos::NEVER);
+        self.looks.quiet_until = self.first_deadline().unwrap_or(Nanos::NEVER);
         self.looks.steady = all_seen && self.is_steady();
     }
 
@@ -404,8 +404,18 @@ impl Engine {
     }
 
     /// When [`Engine::advance`] must be called next, if nothing else happens.
+    #[inline]
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.store.is_stirred() {
+            return self.first_deadline();
+        }
+        let due = self.looks.quiet_until;
+        (due != Nanos::NEVER).then_some(due)
+    }
+
+    /// The first of the parts' deadlines.
+    fn first_deadline(&self) -> Option<Nanos> {
         if self.is_at_rest() {
             return None;
         }
