@@ -78,20 +78,20 @@ const ADDED_BY_TWO: [Scenario; 4] = [
     Scenario {
         name: "read-hit-1",
         figure: "added by copies = 2: 4 KiB read hit, clean, depth 1",
-        limit: 300.0,
-        reached: 290.0,
+        limit: 200.0,
+        reached: 190.0,
     },
     Scenario {
         name: "read-dirty-1",
         figure: "added by copies = 2: 4 KiB read hit, dirty, depth 1",
-        limit: 570.0,
-        reached: 555.0,
+        limit: 465.0,
+        reached: 455.0,
     },
     Scenario {
         name: "write-hit-1",
         figure: "added by copies = 2: 4 KiB write hit, depth 1",
         limit: 970.0,
-        reached: 945.0,
+        reached: 965.0,
     },
     Scenario {
         name: "read-miss-1",
@@ -106,8 +106,8 @@ const ADDED_BY_SHARDS: [Scenario; 2] = [
     Scenario {
         name: "read-hit-1",
         figure: "added by 16 shards: 4 KiB read hit, depth 1",
-        limit: 180.0,
-        reached: 170.0,
+        limit: 170.0,
+        reached: 160.0,
     },
     Scenario {
         name: "read-hit",

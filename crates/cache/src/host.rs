@@ -241,7 +241,7 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        if self.took_part(now, op, result, memory) {
+        if self.took_part(now, shard, op, result, memory) {
             return;
         }
         self.tell_end(now, shard, op, result, memory);

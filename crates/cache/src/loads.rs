@@ -3,12 +3,16 @@
 use forebay_engine::Nanos;
 
 /// A new time counts as one of this many in the average.
-const AVERAGED: u64 = 16;
+const AVERAGED: u64 = 8;
+/// Of so many reads of a device one is timed: to keep the time of each costs a hit 100 instructions.
+const TIMED_OF: u32 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     /// Reads and writes that the device has not answered.
     in_flight: u32,
+    /// Reads that began, modulo 2^32.
+    reads: u32,
     /// The average time that a read takes for each operation that is in flight with it, in nanoseconds;
     /// 0 if none was timed.
     each_ns: u64,
@@ -29,6 +33,22 @@ pub(crate) struct Begun {
 }
 
 impl Loads {
+    /// A read is about to begin: whether its time is wanted. The first of a device is.
+    pub(crate) fn times_next_read(&mut self, device: u8) -> bool {
+        let load = &mut self.devices[usize::from(device)];
+        load.reads = load.reads.wrapping_add(1);
+        load.reads % TIMED_OF == 1
+    }
+
+    /// An operation begins whose time is not wanted; [`Loads::ends_untimed`] tells of its end.
+    pub(crate) fn begins_untimed(&mut self, device: u8) {
+        self.devices[usize::from(device)].in_flight += 1;
+    }
+
+    pub(crate) fn ends_untimed(&mut self, device: u8) {
+        self.devices[usize::from(device)].in_flight -= 1;
+    }
+
     pub(crate) fn begins(&mut self, now: Nanos, device: u8) -> Begun {
         let load = &mut self.devices[usize::from(device)];
         load.in_flight += 1;
@@ -85,6 +105,22 @@ mod tests {
         assert_eq!(loads.sooner([3, 5]), 0);
         loads.ends(Nanos(9), 3, begun, false);
         assert_eq!(loads.sooner([5, 3]), 1);
+    }
+
+    #[test]
+    fn one_of_eight_reads_of_each_device_is_timed() {
+        let mut loads = Loads::default();
+        let timed = |loads: &mut Loads, device| {
+            let mut reads = (1..=17).map(|at| (at, loads.times_next_read(device)));
+            let timed = reads.by_ref().filter(|(_, is_timed)| *is_timed);
+            timed.map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        assert_eq!(timed(&mut loads, 3), [1, 9, 17]);
+        assert_eq!(timed(&mut loads, 0), [1, 9, 17]);
+        loads.begins_untimed(3);
+        assert_eq!(loads.sooner([3, 5]), 1, "it counts as in flight");
+        loads.ends_untimed(3);
+        assert_eq!(loads.sooner([3, 5]), 0);
     }
 
     #[test]

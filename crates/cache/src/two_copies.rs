@@ -27,8 +27,15 @@ use crate::loads::{Begun, Loads};
 use crate::message::Message;
 use crate::shard::Shard;
 
+#[cfg(test)]
+mod tests;
+
 /// In the names of operations that a host knows by its own table.
 const OF_TABLE: u32 = 1 << 30;
+/// In the names of reads that a host knows by the name alone: the shard's, and the device's number.
+const UNTIMED_READ: u32 = 1 << 29;
+const DEVICE_SHIFT: u32 = 25;
+const DEVICE_MASK: u32 = 0xF << DEVICE_SHIFT;
 /// Why a cache fails that cannot go on without a device.
 const CANNOT_GO_ON: &str = "a device of the cache failed, and dirty data may be on it alone";
 /// Reads of a device that fail before it counts as lost.
@@ -173,6 +180,13 @@ pub(crate) struct TwoCopies {
     reports: VecDeque<LossReport>,
 }
 
+/// The name under which a read goes out whose time is not wanted.
+fn name_of_read(op: OpId, device: u8) -> OpId {
+    let own = OF_TABLE | UNTIMED_READ | DEVICE_MASK;
+    assert!(op.0 & own == 0, "fewer than 2^25 operations are in flight");
+    OpId(op.0 | UNTIMED_READ | u32::from(device) << DEVICE_SHIFT)
+}
+
 impl TwoCopies {
     fn is_lost(&self, device: u8) -> bool {
         self.lost & 1 << device != 0
@@ -286,15 +300,15 @@ impl<T> Host<T> {
         } = action;
         let name = (op, device);
         let number_of = |address: u64| place_of(address).0;
-        let mut order_part = |kind, operation| self.order_part(now, shard, name, kind, operation);
         match operation {
             Operation::OnTwo(two) if two.is_write => self.order_both(now, shard, name, *two),
             Operation::OnTwo(two) => self.order_either(now, shard, name, *two),
             Operation::Read { offset_bytes, .. } => {
-                order_part(Kind::Read(number_of(offset_bytes)), operation);
+                self.order_read(now, shard, name, number_of(offset_bytes), operation);
             }
             Operation::Write { offset_bytes, .. } => {
-                order_part(Kind::Write(number_of(offset_bytes)), operation);
+                let kind = Kind::Write(number_of(offset_bytes));
+                self.order_part(now, shard, name, kind, operation);
             }
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
                 let action = Action {
@@ -319,7 +333,29 @@ impl<T> Host<T> {
             offset_bytes: either.offsets_bytes[at],
             bufs: either.bufs,
         };
-        self.order_part(now, shard, name, Kind::Read(devices[at]), read);
+        self.order_read(now, shard, name, devices[at], read);
+    }
+
+    fn order_read(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        (op, of): (OpId, Device),
+        device: u8,
+        operation: Operation,
+    ) {
+        if self.two.is_lost(device) || self.two.loads.times_next_read(device) {
+            let kind = Kind::Read(device);
+            return self.order_part(now, shard, (op, of), kind, operation);
+        }
+        self.two.loads.begins_untimed(device);
+        let name = name_of_read(op, device);
+        let action = Action {
+            op: name,
+            device: of,
+            operation,
+        };
+        self.orders.push_back(Order::Transfer(shard, action));
     }
 
     fn order_both(&mut self, now: Nanos, shard: u16, name: (OpId, Device), both: TwoPlaces) {
@@ -377,18 +413,39 @@ impl<T> Host<T> {
     }
 
     /// Takes the end of an operation if it has a name of the host's own.
+    #[inline]
     pub(crate) fn took_part(
         &mut self,
         now: Nanos,
+        shard: u16,
         op: OpId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) -> bool {
-        let is_own = self.two.is_on && op.0 & OF_TABLE != 0;
-        if is_own {
-            self.part_ended(now, op, result, memory);
+        if !self.two.is_on || op.0 & (OF_TABLE | UNTIMED_READ) == 0 {
+            return false;
         }
-        is_own
+        if op.0 & OF_TABLE != 0 {
+            self.part_ended(now, op, result, memory);
+        } else {
+            self.untimed_read_ended(now, shard, op, result, memory);
+        }
+        true
+    }
+
+    fn untimed_read_ended(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        name: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let device = ((name.0 & DEVICE_MASK) >> DEVICE_SHIFT) as u8;
+        self.two.loads.ends_untimed(device);
+        self.read_ended(now, device, result, memory);
+        let op = OpId(name.0 & !(UNTIMED_READ | DEVICE_MASK));
+        self.tell_end(now, shard, op, result, memory);
     }
 
     /// Whether an operation that is in flight is one of two writes of the same data, for simulators.

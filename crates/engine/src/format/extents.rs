@@ -470,6 +470,7 @@ impl SegmentMap {
     }
 
     /// Where a block is to be read, and where else it is.
+    #[inline]
     pub(crate) fn addresses_at(&self, slot: Slot) -> (u64, Option<u64>) {
         let Some(places) = &self.places else {
             return (self.own_address(slot), None);
