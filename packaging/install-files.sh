@@ -9,7 +9,9 @@ binary=$(realpath "$2")
 umask 022
 
 install -D -s "$binary" "$root/usr/bin/forebay"
-install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*
+install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/forebay*
+install -D -m 644 -t "$root/usr/lib/systemd/system/forebay@.service.d" packaging/systemd/order.conf
+install -D -m 644 -t "$root/usr/share/forebay" packaging/systemd/order-network.conf
 install -D -m 644 -t "$root/usr/lib/udev/rules.d" packaging/udev/*
 install -D -m 755 packaging/initramfs/hook "$root/usr/share/initramfs-tools/hooks/forebay"
 install -D -m 755 packaging/initramfs/local-top "$root/usr/share/initramfs-tools/scripts/local-top/forebay"

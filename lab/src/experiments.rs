@@ -339,8 +339,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "recipe-root",
         summary: "the manual's recipe for the root file system: a machine gets Forebay before its root, boots with it, and goes back",
-        script: include_str!("../guest/recipes/root.sh"),
+        script: concat!(
+            include_str!("../guest/recipes/machine.sh"),
+            include_str!("../guest/recipes/root.sh")
+        ),
         disks: (1, 2048),
+        lives: 4,
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-iscsi",
+        summary: "the manual's recipe for an iSCSI disk: its target is away, the machine is shut down and loses its power, another host has the data",
+        script: concat!(
+            include_str!("../guest/recipes/machine.sh"),
+            include_str!("../guest/recipes/iscsi.sh")
+        ),
+        disks: (2, 2048),
         lives: 4,
         ..RECIPE
     },

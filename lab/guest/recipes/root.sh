@@ -1,36 +1,10 @@
 # recipes/root.md, from a machine whose system is on a disk, with /boot on the SSD: it gets Forebay before its root as
 # the page says, boots with the kernel's arguments that GRUB would give, is shut down in order, and goes back to its disk.
 CONTROL=/run/forebay/root.sock
-# With its service manager, as any machine; the next life begins with what /boot has.
-end_life() { systemctl --no-block poweroff; }
-boot_next_with() {
-    mkdir -p /lab/boot
-    cp /boot/initrd.img-$(uname -r) /lab/boot/initrd
-    echo "$1" > /lab/boot/arguments
-}
 # What GRUB's menu has behind the kernel for the first entry.
 arguments_of_grub() { sed -n 's/^[[:space:]]*linux[[:space:]]*[^ ]* //p' /boot/grub/grub.cfg | head -1; }
 root_device() { readlink -f "$(findmnt -no SOURCE /)"; }
 
-# The lab's Debian, put onto the disk as an installer would: the second partition is its root.
-install_machine() {
-    make_partitions
-    printf 'label: gpt\nsize=8MiB\nsize=+\n' | sfdisk -q /dev/disk/by-id/ata-DISK > /tmp/said 2>&1 || give_up "sfdisk: $(said)"
-    check udevadm settle
-    check mkfs.ext4 -q /dev/disk/by-id/nvme-SSD-part1
-    check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/disk/by-id/ata-DISK-part2
-    check mount /dev/disk/by-id/ata-DISK-part2 /mnt
-    tar -cf - --one-file-system -C / . | tar -xf - -C /mnt || give_up "the system could not be copied"
-    check mount /dev/disk/by-id/nvme-SSD-part1 /media
-    mv /mnt/boot/* /media
-    mkdir /media/grub
-    check umount /media
-    printf '%s\n' '/dev/disk/by-id/ata-DISK-part2 / ext4 errors=remount-ro 0 1' '/dev/disk/by-id/nvme-SSD-part1 /boot ext4 defaults 0 2' > /mnt/etc/fstab
-    grep '^lab ' /etc/fstab >> /mnt/etc/fstab
-    cp /lab/package/forebay_*.deb /mnt/root
-    check umount /mnt
-    boot_next_with "panic=-1 root=/dev/disk/by-id/ata-DISK-part2 ro"
-}
 put_forebay_before_it() {
     same "the root before" $(readlink -f /dev/disk/by-id/ata-DISK-part2) $(root_device)
     block recipes/root.md 1

@@ -26,13 +26,16 @@ const PACKAGES: &[&str] = &[
     "fdisk",
     "grub2-common",
     "initramfs-tools",
+    "iproute2",
     "kmod",
     "libnbd-bin",
     "lvm2",
     "mdadm",
+    "open-iscsi",
     "podman",
     "postgresql",
     "systemd-sysv",
+    "tgt",
     "thin-provisioning-tools",
     "udev",
     "zstd",
@@ -85,7 +88,7 @@ const FILES: &[(&str, &str)] = &[
 
 /// Commands in it, by its own programs. What a recipe is to start does not run before.
 const COMMANDS: &str = "systemctl -q set-default lab.target && \
-    systemctl -q disable postgresql.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+    systemctl -q disable postgresql.service tgt.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
         e2scrub_all.timer fstrim.timer mdcheck_start.timer mdcheck_continue.timer mdmonitor-oneshot.timer \
         podman-auto-update.timer podman.socket podman-restart.service man-db.timer 2> /dev/null; \
     systemctl -q mask getty@tty1.service serial-getty@ttyS0.service && \
