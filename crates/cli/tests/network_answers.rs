@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use support::nbd::Client;
 use support::server::{Answer, FLUSH, READ, Server, WRITE};
-use support::{Daemon, MIB, Scratch, installed, until};
+use support::{Daemon, MIB, Scratch, forebay_says, installed, until};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 32 * MIB;
@@ -86,6 +86,31 @@ fn a_read_error_of_qemu_nbd_is_the_clients_read_error() {
     assert_eq!(error_of_read(&mut client, 4000), 0);
     assert!(!daemon.log().contains("is gone"), "{}", daemon.log());
     daemon.stop();
+}
+
+#[test]
+fn a_server_that_breaks_off_at_the_start_is_told_from_one_that_refuses() {
+    let scratch = Scratch::new();
+    scratch.file("cache", 64 * MIB);
+    let server = Server::start(&scratch.path("server"), image());
+    let origin = format!("nbd+unix:///disk?socket={}", scratch.text("server"));
+    let arguments = [
+        "serve", "--origin", &origin, "--cache", "cache", "--create", "--nbd", "unix:nbd",
+    ];
+    server.answer_by(|_| Answer::Cut(7));
+    let words = [
+        "cannot read the export",
+        "connection broke: the server closed it",
+    ];
+    forebay_says(&scratch, &arguments, 1, &words);
+    server.answer_by(|_| Answer::Error(EIO));
+    forebay_says(
+        &scratch,
+        &arguments,
+        1,
+        &["cannot read the export", "input/output error"],
+    );
+    assert!(!scratch.path("nbd").exists());
 }
 
 /// Waits for the word that the daemon has for a host that was shut out.

@@ -12,7 +12,7 @@ use forebay_engine::{Buf, Memory as _};
 use forebay_frontend::nbd::fuzz::HeapMemory;
 use forebay_frontend::nbd::{
     Command, Connection, Event, Export, ExportId, ExportName, ExportTable, Lent, Limits, Parts,
-    Phase, Request, Settings, TlsPolicy,
+    Phase, Reason, Request, Settings, TlsPolicy,
 };
 use forebay_model::{Command as ModelCommand, DeviceModel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -104,8 +104,19 @@ impl Server {
             }
             self.wait(&stream)?;
         }
+        self.check_end()?;
         self.connection.abandon();
         Ok((self.image, self.traffic))
+    }
+
+    /// A guest whose disk goes away without a power cut sees errors that nobody planned.
+    fn check_end(&self) -> anyhow::Result<()> {
+        match self.connection.reason() {
+            // QEMU was killed in the middle of a message.
+            None | Some(Reason::Truncated) => Ok(()),
+            Some(reason) if reason.is_clean() => Ok(()),
+            Some(reason) => bail!("the connection ended: {reason}"),
+        }
     }
 
     /// Whether anything came, the end of the stream included.

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
+use anyhow::anyhow;
 use forebay_cache::Change;
 use forebay_engine::{DeviceError, Storage};
 use forebay_frontend::nbd::client::{Answers, Event, OpenExport};
@@ -30,9 +31,34 @@ pub(super) struct Caller<'a> {
     pub(super) export: OpenExport,
     /// The server has answered that this host is shut out.
     pub(super) is_shut_out: bool,
+    /// Why the connection is of no more use.
+    broken: Option<io::Error>,
 }
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    pub(super) fn new(
+        stream: &'a mut Stream,
+        answers: &'a mut Answers,
+        export: OpenExport,
+    ) -> Caller<'a> {
+        Caller {
+            stream,
+            answers,
+            export,
+            is_shut_out: false,
+            broken: None,
+        }
+    }
+
+    /// What a request ended by, for a message: of a lost connection the reason.
+    pub(super) fn reason(&mut self, error: DeviceError) -> anyhow::Error {
+        match self.broken.take() {
+            Some(why) if is_timeout(&why) => anyhow!("it does not answer"),
+            Some(why) => anyhow!("the connection broke: {why}"),
+            None => error.into(),
+        }
+    }
+
     /// Sends a change again, cut as a job is.
     pub(super) fn send_again(&mut self, change: &Change) -> Result<(), Failed> {
         let (kind, offset_bytes, len_bytes) = match change {
@@ -78,15 +104,21 @@ impl Caller<'_> {
         let (_, header) = self.answers.ask(command, offset_bytes, len_bytes);
         let sent = self.stream.write_all(&header);
         let sent = sent.and_then(|()| self.stream.write_all(data));
-        sent.and_then(|()| self.stream.flush())
-            .map_err(|_| Failed::Lost)?;
-        match self.answer(into).map_err(|_| Failed::Lost)? {
+        let answered = sent
+            .and_then(|()| self.stream.flush())
+            .and_then(|()| self.answer(into));
+        match answered.map_err(|why| self.is_lost(why))? {
             0 => Ok(()),
             error => {
                 self.is_shut_out |= error == NBD_ESHUTDOWN;
                 Err(Failed::Refused(error))
             }
         }
+    }
+
+    fn is_lost(&mut self, why: io::Error) -> Failed {
+        self.broken = Some(why);
+        Failed::Lost
     }
 
     fn answer(&mut self, into: &mut [u8]) -> io::Result<u32> {
@@ -106,7 +138,7 @@ impl Caller<'_> {
                 None if step.taken == 0 => {
                     let count = self.stream.read(&mut piece)?;
                     if count == 0 {
-                        return Err(ErrorKind::UnexpectedEof.into());
+                        return Err(io::Error::other("the server closed it"));
                     }
                     bytes.extend_from_slice(&piece[..count]);
                 }
@@ -115,6 +147,11 @@ impl Caller<'_> {
             bytes.drain(..step.taken);
         }
     }
+}
+
+/// A socket whose limit has passed says so in one of two ways, by system.
+fn is_timeout(why: &io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 impl Storage for Caller<'_> {

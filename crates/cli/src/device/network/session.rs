@@ -114,13 +114,9 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
     check(&uri, &export, read_only).with_context(|| format!("cannot use the export {name}"))?;
     stream.set_limit(Some(ANSWER_LIMIT.max(uri.timeout)))?;
     let mut answers = Answers::default();
-    let mut caller = Caller {
-        stream: &mut stream,
-        answers: &mut answers,
-        export,
-        is_shut_out: false,
-    };
+    let mut caller = Caller::new(&mut stream, &mut answers, export);
     let samples = Samples::take(&mut caller, export.block_bytes)
+        .map_err(|error| caller.reason(error))
         .with_context(|| format!("cannot read the export {name}"))?;
     stream.set_nonblocking()?;
     let event = Event::new().context("no descriptor for an event")?;
@@ -511,12 +507,7 @@ impl Session {
         };
         stream.set_limit(Some(ANSWER_LIMIT.max(self.inbox.timeout())))?;
         let mut answers = Answers::default();
-        let mut caller = Caller {
-            stream: &mut stream,
-            answers: &mut answers,
-            export: of_samples,
-            is_shut_out: false,
-        };
+        let mut caller = Caller::new(&mut stream, &mut answers, of_samples);
         let sent_again = self.check_and_send_again(&mut caller);
         if caller.is_shut_out {
             self.fence();
@@ -534,6 +525,7 @@ impl Session {
     /// Says whether the server refused a change. Ends early if it has shut this host out.
     fn check_and_send_again(&self, caller: &mut Caller) -> Result<bool> {
         let fits = self.samples.fit(caller);
+        let fits = fits.map_err(|error| caller.reason(error));
         if !fits.context("cannot read the export")? {
             bail!("the export is another one, or somebody else wrote to it");
         }
