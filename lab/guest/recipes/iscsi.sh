@@ -19,14 +19,16 @@ ExecStart=/usr/sbin/ip address add $PORTAL/32 dev lo
 [Install]
 WantedBy=network-online.target sysinit.target
 END
-    mkdir -p /etc/systemd/system/open-iscsi.service.d /var/log/journal
+    # A target that was killed stays away until the test has it back.
+    mkdir -p /etc/systemd/system/open-iscsi.service.d /etc/systemd/system/tgt.service.d /var/log/journal
+    printf '[Service]\nRestart=no\n' > /etc/systemd/system/tgt.service.d/storage.conf
     printf '[Unit]\nAfter=tgt.service\n' > /etc/systemd/system/open-iscsi.service.d/storage.conf
     printf '<target %s>\n    backing-store %s\n</target>\n' $TARGET $BEHIND_TARGET > /etc/tgt/conf.d/storage.conf
     check systemctl daemon-reload
     check journalctl --flush
     check systemctl enable --now storage.service tgt.service
 }
-is_running() { state tgt.service; }
+is_target() { state tgt.service; }
 write_file() {
     dd if=/dev/urandom of=/srv/$1 bs=1M count=8 conv=fsync 2> /dev/null || give_up "$1 was not written"
     keep_sum /srv/$1
@@ -50,7 +52,7 @@ follow_page() {
 # With the target killed nobody waits for what is cached or goes into the cache.
 target_away() {
     kill -9 $(pidof tgtd)
-    until_is "the target" failed is_running
+    until_is "the target" failed is_target
     write_file while-away
     found_again /srv/new
     check systemctl start tgt
