@@ -50,7 +50,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// What a request ended by, for a message: of a lost connection the reason.
+    /// The error of a request for a message: with the reason, if the connection was lost.
     pub(super) fn reason(&mut self, error: DeviceError) -> anyhow::Error {
         match self.broken.take() {
             Some(why) if is_timeout(&why) => anyhow!("it does not answer"),
