@@ -467,18 +467,13 @@ impl Store {
     /// volume is not there.
     pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
         self.stir();
-        let has_cache = !self.failed_cache();
         let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
         volume.failed_flushes = volume.failed_flushes.wrapping_add(1);
         let mut waiting = std::mem::take(&mut volume.waiting_flushing);
         waiting.append(&mut volume.waiting);
         let mut written = std::mem::take(&mut volume.written_flushing);
         written.append(&mut volume.written);
-        // What write-back wrote is dirty in the cache, and goes to the origin again.
-        let concerns_clients = match has_cache {
-            true => volume.owes_clients_a_flush(),
-            false => volume.has_unflushed(),
-        };
+        let something = volume.has_unflushed();
         let mut regions = std::mem::take(&mut volume.flushing);
         regions.append(&mut volume.unflushed);
         volume.uncertain.append(&mut regions);
@@ -488,7 +483,7 @@ impl Store {
         let heard = waiting
             .iter()
             .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
-        volume.flush_error |= concerns_clients && !heard;
+        volume.flush_error |= something && !heard;
         for written in written {
             self.forget_written(written.key, written.version.slot);
         }
