@@ -5,8 +5,8 @@
 //! each byte that write-back reads.
 //!
 //! An example. An SSD reads 500 MB/s. A client reads single blocks one after the other, 28 MB/s: an
-//! 18th of that. Write-back reads 8 KiB each 400 µs, 20 MiB a second: one request of the client's
-//! in three waits for such a piece, 16 µs at most. With 32 requests in flight the client reads
+//! 18th of that. Write-back reads 8 KiB each 200 µs, 39 MiB a second: one request of the client's
+//! in two waits for such a piece, 16 µs at most. With 32 requests in flight the client reads
 //! 400 MB/s, more than half, and write-back has its few portions a second.
 
 use crate::interface::Nanos;
@@ -25,7 +25,7 @@ const LEAST_WRITE_RATE: f64 = 0.25;
 const PIECE: Nanos = Nanos(16_000);
 /// A piece begins so long after the one before at the earliest: it takes the processor's time too, of
 /// which a client's request has a few microseconds.
-pub(super) const PIECE_EVERY: Nanos = Nanos(400_000);
+pub(super) const PIECE_EVERY: Nanos = Nanos(200_000);
 /// Bytes of a piece, whatever the device.
 const PIECE_BYTES: (usize, usize) = (8 << 10, 128 << 10);
 

@@ -267,5 +267,5 @@ fn short_pieces_are_read_with_pauses_beside_a_client_that_leaves_the_device_idle
     let lengths: Vec<u64> = pieces.iter().map(|(_, bytes)| *bytes).collect();
     assert_eq!(lengths, [8 << 10; 8]);
     let pauses = pieces.windows(2).map(|pair| pair[1].0 - pair[0].0);
-    assert!(pauses.clone().all(|pause| pause == 400_000), "{pieces:?}");
+    assert!(pauses.clone().all(|pause| pause == 200_000), "{pieces:?}");
 }
