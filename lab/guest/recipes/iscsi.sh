@@ -20,9 +20,10 @@ ExecStart=/usr/sbin/ip address add $PORTAL/32 dev lo
 WantedBy=network-online.target sysinit.target
 END
     # A target that was killed stays away until the test has it back.
-    mkdir -p /etc/systemd/system/open-iscsi.service.d /etc/systemd/system/tgt.service.d /var/log/journal
+    mkdir -p /etc/systemd/system/open-iscsi.service.d /etc/systemd/system/forebay@.service.d /etc/systemd/system/tgt.service.d /var/log/journal
     printf '[Service]\nRestart=no\n' > /etc/systemd/system/tgt.service.d/storage.conf
-    printf '[Unit]\nAfter=tgt.service\n' > /etc/systemd/system/open-iscsi.service.d/storage.conf
+    # An array outlives its clients' shutdown, and so must this one.
+    for client in open-iscsi.service forebay@.service; do printf '[Unit]\nAfter=tgt.service\n' > /etc/systemd/system/$client.d/storage.conf; done
     printf '<target %s>\n    backing-store %s\n</target>\n' $TARGET $BEHIND_TARGET > /etc/tgt/conf.d/storage.conf
     check systemctl daemon-reload
     check journalctl --flush
@@ -39,6 +40,7 @@ follow_page() {
     make_target
     install_package
     block recipes/iscsi.md 1
+    check systemctl start open-iscsi
     block recipes/iscsi.md 2
     same "the service" active $(state forebay@ssd)
     case " $(systemctl show -P Before forebay@ssd) " in *" local-fs-pre.target "*) give_up "the package's order is in force" ;; esac
