@@ -12,6 +12,9 @@ journalctl -f -o short-monotonic -n 1000 > /lab/out/journal-$LIFE 2>&1 &
 end_life() { poweroff -ff; }
 trap 'say "done $(now)"; end_life' EXIT
 
+# Of the service that most pages start; nothing where there is none.
+trouble() { journalctl -q -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900; }
+
 # block PAGE NUMBER: the page's own text, typed in one go; with a FILE, text that belongs into that file. What is in
 # $ANSWER is typed at a terminal, for a command that asks.
 block() {

@@ -23,7 +23,7 @@ pub(crate) struct Awake {
     positions: usize,
     /// When a shard has something to do, by position, as it said when it last fell asleep.
     dues: [Nanos; MOST],
-    /// The first of these.
+    /// The first of those asleep.
     due: Nanos,
     /// `due` may be too early: the shard of which it was says another time now.
     is_out_of_date: bool,
@@ -71,7 +71,7 @@ impl Awake {
     #[inline(always)]
     pub(crate) fn wake_due(&mut self, now: Nanos) {
         if self.is_out_of_date {
-            self.due = self.dues.iter().copied().min().unwrap_or(Nanos::NEVER);
+            self.due = self.first_due_of_sleepers();
             self.is_out_of_date = false;
         }
         if now >= self.due {

@@ -311,14 +311,18 @@ impl<T> Host<T> {
                 self.order_part(now, shard, name, kind, operation);
             }
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
-                let action = Action {
-                    op,
-                    device,
-                    operation,
-                };
-                self.orders.push_back(Order::Transfer(shard, action));
+                self.hand_out(shard, name, operation);
             }
         }
+    }
+
+    fn hand_out(&mut self, shard: u16, (op, device): (OpId, Device), operation: Operation) {
+        let action = Action {
+            op,
+            device,
+            operation,
+        };
+        self.orders.push_back(Order::Transfer(shard, action));
     }
 
     /// Asks the device that answers sooner, of those that are not lost.
@@ -349,13 +353,7 @@ impl<T> Host<T> {
             return self.order_part(now, shard, (op, of), kind, operation);
         }
         self.two.loads.begins_untimed(device);
-        let name = name_of_read(op, device);
-        let action = Action {
-            op: name,
-            device: of,
-            operation,
-        };
-        self.orders.push_back(Order::Transfer(shard, action));
+        self.hand_out(shard, (name_of_read(op, device), of), operation);
     }
 
     fn order_both(&mut self, now: Nanos, shard: u16, name: (OpId, Device), both: TwoPlaces) {
@@ -393,12 +391,7 @@ impl<T> Host<T> {
         if self.two.is_lost(device) {
             return self.two.unasked.push_back(name);
         }
-        let action = Action {
-            op: name,
-            device: of,
-            operation,
-        };
-        self.orders.push_back(Order::Transfer(shard, action));
+        self.hand_out(shard, (name, of), operation);
     }
 
     /// Tells shards of operations that lost devices were not asked for. Returns whether there were

@@ -4,32 +4,13 @@ use std::sync::Arc;
 
 use forebay_cache::{ClientRequest, Host, Message, Order, Plain, Shard, Shared};
 use forebay_engine::{
-    BlockKey, Buf, Device, DeviceError, Failure, Geometry, Memory, Mode, Nanos, VolumeConfig,
+    BlockKey, Device, DeviceError, Failure, Geometry, Mode, Nanos, NoMemory, VolumeConfig,
     VolumeSlot,
 };
 
 const VOLUME: VolumeSlot = VolumeSlot(0);
 const ORIGIN: Device = Device::Origin(VOLUME);
 const NOW: Nanos = Nanos(0);
-
-/// Nothing here needs any.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn alloc(&mut self, _len_bytes: usize) -> Option<Buf> {
-        None
-    }
-    fn free(&mut self, _buf: Buf) {}
-    fn bytes(&self, _buf: Buf) -> &[u8] {
-        &[]
-    }
-    fn bytes_mut(&mut self, _buf: Buf) -> &mut [u8] {
-        &mut []
-    }
-    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut []
-    }
-}
 
 /// Threads that share one origin, and nothing else.
 fn hosts(count: u16) -> Vec<Host<u32>> {
@@ -52,8 +33,14 @@ fn hosts(count: u16) -> Vec<Host<u32>> {
 
 /// Asks for a flush; whether the device is to be flushed at once.
 fn flush(host: &mut Host<u32>, name: u32) -> bool {
-    host.submit(NOW, name, ClientRequest::flush(VOLUME), [], &mut NoMemory);
-    host.advance(NOW, &mut NoMemory);
+    host.submit(
+        NOW,
+        name,
+        ClientRequest::flush(VOLUME),
+        [],
+        &mut NoMemory::default(),
+    );
+    host.advance(NOW, &mut NoMemory::default());
     is_ordered(host)
 }
 
@@ -62,13 +49,13 @@ fn is_ordered(host: &mut Host<u32>) -> bool {
 }
 
 fn ended(host: &mut Host<u32>, result: Result<(), DeviceError>) {
-    host.flushed(NOW, ORIGIN, result, &mut NoMemory);
-    host.advance(NOW, &mut NoMemory);
+    host.flushed(NOW, ORIGIN, result, &mut NoMemory::default());
+    host.advance(NOW, &mut NoMemory::default());
 }
 
 fn hears(host: &mut Host<u32>, message: Message) {
-    host.receive(NOW, message, &mut NoMemory);
-    host.advance(NOW, &mut NoMemory);
+    host.receive(NOW, message, &mut NoMemory::default());
+    host.advance(NOW, &mut NoMemory::default());
 }
 
 fn answers(host: &mut Host<u32>) -> Vec<(u32, Result<(), Failure>)> {
@@ -167,7 +154,7 @@ fn the_control_plane_learns_of_a_failure_that_is_forgiven() {
     for result in [Err(DeviceError::Io), Ok(())] {
         assert!(host.flush_for_control(LOST));
         assert!(matches!(host.next_order(), Some(Order::Flush(LOST))));
-        host.flushed(NOW, LOST, result, &mut NoMemory);
+        host.flushed(NOW, LOST, result, &mut NoMemory::default());
         let flush = host.next_control_flush().expect("it ended");
         assert_eq!(flush.result, Ok(()), "the cache goes on");
         assert_eq!(flush.covers(before), Err(DeviceError::Io));

@@ -181,6 +181,27 @@ pub trait Memory {
     }
 }
 
+/// Memory without buffers, for an engine that only counts, or a host whose shards want none. It has a
+/// crash journal, which is thrown away; an empty one where no shard has a log.
+#[derive(Debug, Default)]
+pub struct NoMemory(pub Vec<u8>);
+
+impl Memory for NoMemory {
+    fn alloc(&mut self, _: usize) -> Option<Buf> {
+        None
+    }
+    fn free(&mut self, _: Buf) {}
+    fn bytes(&self, _: Buf) -> &[u8] {
+        &[]
+    }
+    fn bytes_mut(&mut self, _: Buf) -> &mut [u8] {
+        &mut []
+    }
+    fn journal_mut(&mut self, _: u16) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 /// The driver's name for a request; comes back in its [`Ack`]. The highest bit is not the
 /// driver's to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

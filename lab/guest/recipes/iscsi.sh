@@ -1,6 +1,5 @@
 # recipes/iscsi.md, on a machine of its own: the target is away for a while, the machine is shut down in order and loses
 # its power, and boots by itself each time. At last another host has the disk, that is this one without Forebay.
-trouble() { journalctl -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900; }
 PORTAL=192.0.2.10
 TARGET=iqn.2026-11.example:data
 BEHIND_TARGET=/dev/disk/by-id/virtio-hdd2

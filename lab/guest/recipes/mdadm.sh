@@ -1,6 +1,5 @@
 # recipes/mdadm.md, from an array in use: served by its service, mounted by the line of fstab, restarted and killed under
 # a mounted file system, and given back.
-trouble() { journalctl -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900; }
 make_partitions
 check mdadm --create /dev/md0 --run --level 5 --assume-clean --raid-devices 3 $(for serial in hdd hdd2 hdd3; do echo /dev/disk/by-id/virtio-$serial; done)
 check udevadm settle

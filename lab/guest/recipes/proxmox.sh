@@ -1,5 +1,4 @@
 # recipes/proxmox.md without Proxmox VE: what its storages lie on, made on a volume, and found again by the next daemon.
-trouble() { journalctl -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900; }
 make_partitions
 cp /lab/package/forebay_*.deb .
 block recipes/proxmox.md 1

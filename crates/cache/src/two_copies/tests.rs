@@ -1,31 +1,12 @@
 use std::sync::Arc;
 
 use forebay_engine::format::extents::address;
-use forebay_engine::{Buf, Geometry};
+use forebay_engine::{Geometry, NoMemory};
 
 use super::*;
 use crate::shared::Shared;
 
 const NOW: Nanos = Nanos(0);
-
-/// Nothing here needs any.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn alloc(&mut self, _len_bytes: usize) -> Option<Buf> {
-        None
-    }
-    fn free(&mut self, _buf: Buf) {}
-    fn bytes(&self, _buf: Buf) -> &[u8] {
-        &[]
-    }
-    fn bytes_mut(&mut self, _buf: Buf) -> &mut [u8] {
-        &mut []
-    }
-    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut []
-    }
-}
 
 /// A thread of a cache on devices 0 and 1.
 fn host() -> Host<u32> {
@@ -55,7 +36,7 @@ fn read(host: &mut Host<u32>, op: u32) -> OpId {
 }
 
 fn ended(host: &mut Host<u32>, name: OpId, result: Result<(), DeviceError>) {
-    assert!(host.took_part(NOW, 0, name, result, &mut NoMemory));
+    assert!(host.took_part(NOW, 0, name, result, &mut NoMemory::default()));
 }
 
 #[test]

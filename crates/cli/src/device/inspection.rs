@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
 use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{
-    Attached, Buf, Engine, Memory, Mode, Recovered, Settings, Storage, Superblock, VolumeConfig,
+    Attached, Engine, Mode, NoMemory, Recovered, Settings, Storage, Superblock, VolumeConfig,
     VolumeSlot,
 };
 use serde::Serialize;
@@ -52,26 +52,6 @@ pub(crate) struct InspectedVolume {
     pub(crate) dirty_bytes: u64,
     pub(crate) stopped_in_order: bool,
     pub(crate) fingerprint: String,
-}
-
-/// Memory for an engine that only counts: it has a crash journal, which is thrown away, and no
-/// buffers.
-struct NoMemory(Vec<u8>);
-
-impl Memory for NoMemory {
-    fn alloc(&mut self, _: usize) -> Option<Buf> {
-        None
-    }
-    fn free(&mut self, _: Buf) {}
-    fn bytes(&self, _: Buf) -> &[u8] {
-        &[]
-    }
-    fn bytes_mut(&mut self, _: Buf) -> &mut [u8] {
-        &mut []
-    }
-    fn journal_mut(&mut self, _: u16) -> &mut [u8] {
-        &mut self.0
-    }
 }
 
 /// The log of a cache, as a start would find it, and the boot that it is read in.

@@ -149,7 +149,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// A socket whose limit has passed says so in one of two ways, by system.
+/// The limit of a socket has passed, or TCP has given up.
 fn is_timeout(why: &io::Error) -> bool {
     matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
