@@ -222,6 +222,37 @@ fn an_answer_that_breaks_off_is_asked_for_again() {
     }
 }
 
+/// I10: what write-back wrote is dirty in the cache until a flush of the origin covers it. A file
+/// system that heard of an error would go read-only.
+#[test]
+fn a_client_does_not_hear_of_a_flush_that_fails_for_write_back_alone() {
+    for failing in [FLUSH, WRITE] {
+        let scratch = Scratch::new();
+        let server = Server::start(&scratch.path("server"), image());
+        let daemon = daemon(&scratch, "writeback");
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        client.write(0, &contents(7));
+        server.answer_by(move |request| match request.command {
+            FLUSH => Answer::Error(EIO),
+            command if command == failing => Answer::Error(EIO),
+            _ => Answer::Right,
+        });
+        let mut drain = daemon.begin(&scratch, &["drain", "disk"]);
+        until("a flush to fail", || daemon.log().contains("cannot flush"));
+        client.flush();
+        client.write(BLOCK, &contents(8));
+        client.flush();
+        server.answer_by(|_| Answer::Right);
+        drain.wait().unwrap();
+        daemon.says(&scratch, &["drain", "disk"], 0, &[]);
+        let written = server.contents();
+        assert!(written[..BLOCK as usize] == contents(7));
+        assert!(written[BLOCK as usize..][..BLOCK as usize] == contents(8));
+        drop(client);
+        daemon.stop();
+    }
+}
+
 /// The cache is stopped in order all the same, and has what was dirty.
 #[test]
 fn a_stop_passes_a_volume_by_whose_server_has_shut_the_host_out() {

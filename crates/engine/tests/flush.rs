@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::Fate;
 use common::Rig;
-use forebay_engine::{Mode, RequestKind, Settings};
+use forebay_engine::{Action, Buf, Device, Failure, Mode, Nanos, Operation, RequestKind, Settings};
 
 const BLOCK: u64 = 4096;
 
@@ -51,4 +52,52 @@ fn it_waits_for_what_a_client_wrote_to_the_origin() {
         rig.simple(RequestKind::Flush, 0, 0);
         assert_eq!(rig.engine.stats().origin_flushes, flushes + 1, "{mode:?}");
     }
+}
+
+fn flushes_of_the_origin_fail(action: &Action) -> Fate {
+    match (action.device, &action.operation) {
+        (Device::Origin(_), Operation::Flush) => Fate::Fails,
+        _ => Fate::Done,
+    }
+}
+
+/// Lets time pass until a flush of the origin has ended that no client asked for.
+fn until_a_flush_failed(rig: &mut Rig) {
+    rig.fate = flushes_of_the_origin_fail;
+    let before = rig.engine.stats().origin_flushes;
+    while rig.engine.stats().origin_flushes == before {
+        rig.turn();
+        rig.now = rig.now.after(Nanos(20_000_000));
+    }
+    rig.turn();
+}
+
+/// What a flush of the client's says.
+fn flushed(rig: &mut Rig) -> Result<(), Failure> {
+    let flush = rig.start(RequestKind::Flush, 0, 0, Buf::EMPTY);
+    rig.finish(flush)
+}
+
+/// I10. A disk that was away, as an iSCSI disk whose target restarts: a file system that hears an error
+/// goes read-only, though the cache has all of its data.
+#[test]
+fn a_failed_flush_of_what_write_back_wrote_is_no_error_of_a_clients() {
+    let mut rig = rig(Mode::Writeback);
+    rig.write(0, &[1; BLOCK as usize], false);
+    until_a_flush_failed(&mut rig);
+    assert_eq!(flushed(&mut rig), Ok(()));
+    assert_eq!(rig.engine.stats().dirty_blocks, 1, "to be written again");
+    rig.fate = |_| Fate::Done;
+    rig.drain();
+    assert_eq!(rig.origin.0[..BLOCK as usize], [1; BLOCK as usize]);
+}
+
+#[test]
+fn a_failed_flush_of_what_a_client_wrote_to_the_origin_is_told_once() {
+    let mut rig = rig(Mode::Writearound);
+    rig.write(0, &[1; BLOCK as usize], false);
+    until_a_flush_failed(&mut rig);
+    rig.fate = |_| Fate::Done;
+    assert_eq!(flushed(&mut rig), Err(Failure::Io));
+    assert_eq!(flushed(&mut rig), Ok(()));
 }
