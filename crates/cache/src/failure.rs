@@ -14,7 +14,7 @@ use forebay_engine::planted::{self, Bug};
 use forebay_engine::{Promise, Unsaved};
 
 use crate::host::Host;
-use crate::join::Promised;
+use crate::join::Joined;
 use crate::message::Message;
 
 /// The progress of a host from the failure to its record.
@@ -39,7 +39,7 @@ pub(crate) struct Failure<T> {
     /// Of the last report.
     serial: u64,
     /// Answers that promise that something is kept.
-    pub(crate) promises: VecDeque<Promised<T>>,
+    pub(crate) promises: VecDeque<Joined<T>>,
 }
 
 impl<T> Default for Failure<T> {

@@ -92,7 +92,7 @@ impl<T> Host<T> {
     pub(crate) fn changes_of(&mut self, slot: VolumeSlot) -> u64 {
         self.joins
             .iter_mut()
-            .filter(|join| join.volume == slot && join.promises && join.heard.is_none())
+            .filter(|join| join.volume == slot && join.promises && !join.is_flush)
             .count() as u64
     }
 }

@@ -10,26 +10,24 @@ pub(crate) struct Join<T> {
     pub(crate) volume: VolumeSlot,
     pub(crate) outstanding: u32,
     pub(crate) failure: Option<Failure>,
-    /// A flush still follows (a trim with FUA).
-    pub(crate) flush_after: bool,
+    /// Whether a flush follows (a trim with FUA).
+    pub(crate) flush_after: FlushAfter,
     /// A piece is on the origin alone, or was read from it.
     pub(crate) bypassed: bool,
     /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost
     /// what is done already, and whoever hears of that flush does not know of this write yet (I10).
     pub(crate) origin_mark: u64,
-    /// Of a flush: up to which mark clients had heard of failures when it came. A failure that
-    /// nobody had heard of concerns what it is asked to make durable.
-    pub(crate) heard: Option<u64>,
+    pub(crate) is_flush: bool,
     /// Its answer says that something is kept.
     pub(crate) promises: bool,
 }
 
-/// An answer that promises that something is kept.
-#[derive(Debug)]
-pub(crate) struct Promised<T> {
-    pub(crate) joined: Joined<T>,
-    /// Of a flush: of which volume.
-    pub(crate) flushed: Option<VolumeSlot>,
+/// A flush that follows a request before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushAfter {
+    No,
+    Yet,
+    Asked,
 }
 
 /// A request that is answered.

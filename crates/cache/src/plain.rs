@@ -25,8 +25,8 @@ struct Pending {
 pub struct Plain {
     pending: Slots<Pending>,
     actions: VecDeque<Action>,
-    /// Volumes of which a flush failed that was another's: data written here may be lost, and the
-    /// next to ask must hear of it.
+    /// Volumes of which a flush failed that nobody asked for here, or a write with FUA alone: data
+    /// written here may be lost, and the next to ask must hear of it.
     doubted: Vec<VolumeSlot>,
     acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
@@ -127,11 +127,17 @@ impl Plain {
             result
         };
         let Some(Pending {
-            request, started, ..
+            request,
+            started,
+            has_flushed,
+            ..
         }) = self.pending.remove(op.0)
         else {
             return;
         };
+        if has_flushed && result.is_err() {
+            self.flush_failed(request.volume);
+        }
         let result = match result {
             // Nothing depends on a discard.
             Err(DeviceError::Unsupported) if request.kind == RequestKind::Discard => Ok(()),
@@ -159,7 +165,7 @@ impl Plain {
         });
     }
 
-    /// A flush of the volume's origin failed that was not asked for here (I10).
+    /// A flush of the volume's origin failed, and no client that asked for one is told (I10).
     pub(crate) fn flush_failed(&mut self, volume: VolumeSlot) {
         if !self.doubted.contains(&volume) {
             self.doubted.push(volume);

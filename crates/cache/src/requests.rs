@@ -7,7 +7,7 @@ use forebay_engine::{
 };
 
 use crate::host::Host;
-use crate::join::{Join, Joined, Promised};
+use crate::join::{FlushAfter, Join, Joined};
 use crate::message::Message;
 
 /// A client's request.
@@ -126,19 +126,25 @@ impl<T> Host<T> {
             flush_after,
             ..
         } = request;
+        let is_flush = kind == RequestKind::Flush;
+        let is_unheard = is_flush && self.shared.take_unheard(volume);
         let join = self.joins.insert(Join {
             payload,
             volume,
             // It is outstanding by itself until its pieces are submitted.
             outstanding: 1,
-            failure: None,
-            flush_after,
+            failure: is_unheard.then_some(Failure::Io),
+            flush_after: if flush_after {
+                FlushAfter::Yet
+            } else {
+                FlushAfter::No
+            },
             bypassed: false,
             origin_mark: self.shared.origin_mark(volume),
-            heard: (kind == RequestKind::Flush).then(|| self.shared.heard(volume)),
+            is_flush,
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
         });
-        if kind == RequestKind::Flush {
+        if is_flush {
             self.submit_flush(now, join, volume, memory);
         } else {
             self.submit_pieces(now, join, request, bufs, memory);
@@ -253,28 +259,25 @@ impl<T> Host<T> {
         {
             join.failure.get_or_insert(Failure::Io);
         }
-        if let Some(heard) = join.heard
-            && self.shared.origin_mark(join.volume) > heard
-        {
-            join.failure.get_or_insert(Failure::Io);
-        }
-        if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
+        if join.flush_after == FlushAfter::Yet && join.failure.is_none() {
+            join.flush_after = FlushAfter::Asked;
             join.outstanding = 1;
             let volume = join.volume;
             self.submit_flush(now, id, volume, memory);
             return self.part_answered(now, id, Ok(()), memory);
         }
         let join = self.joins.remove(id).expect("just seen");
+        if join.flush_after == FlushAfter::Asked && join.failure.is_some() {
+            // Its client hears that a trim failed: that says nothing of earlier writes (I10).
+            self.shared.leave_unheard(join.volume);
+        }
         let joined = Joined {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),
             bypassed: join.bypassed,
         };
         if join.promises {
-            let flushed = join.heard.map(|_| join.volume);
-            self.failure
-                .promises
-                .push_back(Promised { joined, flushed });
+            self.failure.promises.push_back(joined);
         } else {
             self.answers.push_back(joined);
         }
@@ -289,10 +292,6 @@ impl<T> Host<T> {
         if self.failure.promises.is_empty() || self.may_not_promise() {
             return None;
         }
-        let Promised { joined, flushed } = self.failure.promises.pop_front()?;
-        if let (Err(_), Some(volume)) = (joined.result, flushed) {
-            self.shared.hears(volume);
-        }
-        Some(joined)
+        self.failure.promises.pop_front()
     }
 }

@@ -16,8 +16,8 @@ pub struct Shared {
     /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
     /// only asks whether there was one.
     failed: [AtomicU64; 64],
-    /// Failures that clients have heard of, placed as in `failed`.
-    heard: [AtomicU64; 64],
+    /// A flush failed, and a request that was none was answered with that: placed as in `failed`.
+    unheard: [AtomicBool; 64],
     /// Some shard failed: read before every answer that relies on the cache (I22).
     has_failed: AtomicBool,
     cache_devices: Mutex<CacheDevices>,
@@ -39,7 +39,7 @@ impl Default for Shared {
         Shared {
             gates: Mutex::default(),
             failed: [const { AtomicU64::new(0) }; 64],
-            heard: [const { AtomicU64::new(0) }; 64],
+            unheard: [const { AtomicBool::new(false) }; 64],
             has_failed: AtomicBool::new(false),
             cache_devices: Mutex::default(),
         }
@@ -92,15 +92,14 @@ impl Shared {
         self.failed[usize::from(volume.0) % self.failed.len()].load(Ordering::SeqCst)
     }
 
-    /// A client hears that a flush of the volume failed.
-    pub(crate) fn hears(&self, volume: VolumeSlot) {
-        let mark = self.origin_mark(volume);
-        self.heard[usize::from(volume.0) % self.heard.len()].fetch_max(mark, Ordering::SeqCst);
+    /// The next flush of the volume is to fail: one has failed that no flush was answered with.
+    pub(crate) fn leave_unheard(&self, volume: VolumeSlot) {
+        self.unheard[usize::from(volume.0) % self.unheard.len()].store(true, Ordering::SeqCst);
     }
 
-    /// The mark up to which clients have heard of failures.
-    pub(crate) fn heard(&self, volume: VolumeSlot) -> u64 {
-        self.heard[usize::from(volume.0) % self.heard.len()].load(Ordering::SeqCst)
+    /// Whether a flush of the volume is to fail for one before it; the next is not.
+    pub(crate) fn take_unheard(&self, volume: VolumeSlot) -> bool {
+        self.unheard[usize::from(volume.0) % self.unheard.len()].swap(false, Ordering::SeqCst)
     }
 
     fn cache_devices(&self) -> MutexGuard<'_, CacheDevices> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use forebay_cache::{ClientRequest, Host, Message, Order, Plain, Shard, Shared};
 use forebay_engine::{
-    BlockKey, Device, DeviceError, Failure, Geometry, Mode, Nanos, NoMemory, VolumeConfig,
-    VolumeSlot,
+    BlockKey, Buf, Device, DeviceError, Failure, Geometry, Mode, Nanos, NoMemory, RequestKind,
+    VolumeConfig, VolumeSlot,
 };
 
 const VOLUME: VolumeSlot = VolumeSlot(0);
@@ -161,4 +161,41 @@ fn the_control_plane_learns_of_a_failure_that_is_forgiven() {
     }
     assert!(host.has_lost(1));
     assert_eq!(host.failures_of(Device::Cache(0)), 0);
+}
+
+/// Begins a change, takes it to its flush, and has that fail.
+fn fails_in_its_flush(host: &mut Host<u32>, name: u32, kind: RequestKind) {
+    let request = ClientRequest {
+        volume: VOLUME,
+        kind,
+        offset_bytes: 0,
+        len_bytes: 4096,
+        flush_after: kind == RequestKind::Discard,
+    };
+    host.submit(NOW, name, request, [Buf::EMPTY], &mut NoMemory::default());
+    host.advance(NOW, &mut NoMemory::default());
+    let Some(Order::Transfer(shard, action)) = host.next_order() else {
+        panic!("the change comes before its flush");
+    };
+    host.complete(NOW, shard, action.op, Ok(()), &mut NoMemory::default());
+    host.advance(NOW, &mut NoMemory::default());
+    assert!(is_ordered(host));
+    ended(host, Err(DeviceError::Io));
+    assert_eq!(answers(host), [(name, Err(Failure::Io))]);
+}
+
+/// Whoever hears that a trim or a write failed does not learn from it that earlier writes may be
+/// lost.
+#[test]
+fn a_flush_that_fails_for_a_change_alone_fails_the_next_flush_too() {
+    for kind in [RequestKind::Discard, RequestKind::Write { fua: true }] {
+        let mut hosts = hosts(2);
+        fails_in_its_flush(&mut hosts[0], 1, kind);
+        assert!(flush(&mut hosts[0], 2), "{kind:?}");
+        ended(&mut hosts[0], Ok(()));
+        assert_eq!(answers(&mut hosts[0]), [(2, Err(Failure::Io))], "{kind:?}");
+        assert!(flush(&mut hosts[0], 3), "{kind:?}");
+        ended(&mut hosts[0], Ok(()));
+        assert_eq!(answers(&mut hosts[0]), [(3, Ok(()))], "told once: {kind:?}");
+    }
 }

@@ -91,6 +91,8 @@ pub enum Bug {
     LateRecordCounts,
     /// I10: reads of the origin count although it may have gone back while they ran.
     DoubtsForgotten,
+    /// I10: clients hear of a failed flush of what write-back alone wrote.
+    HarmlessTold,
     /// I12: a link to a segment that was decided to be absent is left as it is.
     LinkLeft,
     /// I8: evicted blocks are looked for in a segment that is used again.
@@ -188,7 +190,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 67] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 68] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -231,6 +233,7 @@ impl Bug {
         (Bug::DetachedEarly, "I15", "detached-early"),
         (Bug::LateRecordCounts, "I22", "late-record-counts"),
         (Bug::DoubtsForgotten, "I10", "doubts-forgotten"),
+        (Bug::HarmlessTold, "I10", "harmless-told"),
         (Bug::LinkLeft, "I12", "link-left"),
         (Bug::LateAnyway, "I8", "late-anyway"),
         (Bug::RenewalUncovered, "I19", "renewal-uncovered"),

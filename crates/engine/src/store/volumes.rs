@@ -80,7 +80,7 @@ pub(crate) struct Volume {
     flushing: BTreeSet<u64>,
     /// Regions of which a flush failed: never promoted again in this life (I6, I10).
     uncertain: BTreeSet<u64>,
-    /// A flush nobody waited for failed; the next flush reports it.
+    /// A flush failed that concerned clients and that none waited for; the next reports it.
     pub(crate) flush_error: bool,
     /// Flushes that failed in this life.
     failed_flushes: u32,
@@ -462,18 +462,23 @@ impl Store {
     }
 
     /// Makes all unflushed writes uncertain for ever (I10), those that ended while the flush ran
-    /// among them. Versions that the log holds stay dirty and are written again. Others are lost if
-    /// the origin lost them, and a later flush must report that. Returns the waiters; `None` if the
-    /// volume is not there.
+    /// among them. Versions that the log holds stay dirty and are written again. What clients wrote
+    /// there is lost if the origin lost it, and a later flush must report that. Returns the waiters;
+    /// `None` if the volume is not there.
     pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
         self.stir();
+        let has_cache = !self.failed_cache();
         let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
         volume.failed_flushes = volume.failed_flushes.wrapping_add(1);
         let mut waiting = std::mem::take(&mut volume.waiting_flushing);
         waiting.append(&mut volume.waiting);
         let mut written = std::mem::take(&mut volume.written_flushing);
         written.append(&mut volume.written);
-        let something = volume.has_unflushed();
+        let concerns_clients = if has_cache && !planted::is(Bug::HarmlessTold) {
+            volume.owes_clients_a_flush()
+        } else {
+            volume.has_unflushed()
+        };
         let mut regions = std::mem::take(&mut volume.flushing);
         regions.append(&mut volume.unflushed);
         volume.uncertain.append(&mut regions);
@@ -483,7 +488,7 @@ impl Store {
         let heard = waiting
             .iter()
             .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
-        volume.flush_error |= something && !heard;
+        volume.flush_error |= concerns_clients && !heard;
         for written in written {
             self.forget_written(written.key, written.version.slot);
         }

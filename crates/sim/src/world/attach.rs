@@ -426,6 +426,7 @@ impl World<'_> {
             (volume.base, volume.mode, volume.life) = (record.base, mode, life);
             (volume.through, volume.was_clean) = (false, false);
             volume.heard = 0;
+            volume.on_origin.serve(mode);
         }
         self.commands.control = Some(control);
         self.held_at_rest = self.memory.held;

@@ -56,7 +56,7 @@ impl World<'_> {
             Kind::Write { effect, .. } => self.model.write(range, effect),
             _ => self.model.begin(),
         };
-        let id = self.register(Pending {
+        let mut pending = Pending {
             host,
             kind,
             range,
@@ -69,7 +69,11 @@ impl World<'_> {
             heard: self.volumes[usize::from(range.volume)].heard,
             met_dirty: self.meets_dirty_of_failed(range, kind),
             found_dirty: self.two_lost && self.any_dirty(&self.blocks_of(range)),
-        });
+            on_origin: 0,
+            is_owed: false,
+        };
+        self.asks_of_origin(&mut pending);
+        let id = self.register(pending);
         if self.plan.config.buffer_bytes > 0 && matches!(kind, Kind::Write { .. }) {
             let blocks = self.blocks_of(range);
             self.touched.written.push(blocks);
@@ -211,7 +215,7 @@ impl World<'_> {
         let Joined {
             payload: id,
             result,
-            ..
+            bypassed,
         } = answer;
         let Some(pending) = self.requests.remove(&id) else {
             return Err(format!("request {id} was answered twice"));
@@ -233,6 +237,7 @@ impl World<'_> {
             self.flush_answered(command, ok);
         }
         self.hash(id, u64::from(!ok));
+        self.changed_origin(&pending, ok, bypassed);
         self.tell(|_| format!("answer {id} {result:?}"));
         if let Err(failure) = result {
             self.counts().add("failed requests", 1);
@@ -412,7 +417,8 @@ impl World<'_> {
 
     fn explanation_of_flush(&self, pending: &Pending) -> Option<&'static str> {
         let volume = pending.range.volume;
-        if self.flush_failed_since(volume, pending.heard) {
+        let is_owed = pending.is_owed || self.has_changes_on_origin(volume);
+        if is_owed && self.flush_failed_since(volume, pending.heard) {
             return Some("explained: flush of the origin");
         }
         if self.touched.late.iter().any(|(late, _)| *late == volume) {

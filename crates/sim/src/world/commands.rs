@@ -121,8 +121,10 @@ impl World<'_> {
                 request.leaving = true;
             }
         }
-        if let Command::SetMode(slot, Mode::Writeback) = &what {
-            self.volumes[usize::from(slot.0)].through = false;
+        if let Command::SetMode(slot, mode) = &what {
+            let state = &mut self.volumes[usize::from(slot.0)];
+            state.through &= *mode != Mode::Writeback;
+            state.on_origin.serve_in_another_mode();
         }
         let running = Running {
             what,

@@ -14,6 +14,7 @@ mod frozen;
 mod given_up;
 mod growth;
 mod old_device;
+mod on_origin;
 mod own;
 mod reconnect;
 mod replacing;
@@ -109,6 +110,10 @@ struct Pending {
     since: usize,
     /// Up to which of them failures of the origin's flushes had been told.
     heard: usize,
+    /// Changes of its volume on the origin that had been answered before it.
+    on_origin: u64,
+    /// Of a flush: clients' changes on the origin are among what it is to make durable.
+    is_owed: bool,
     /// It came upon dirty data in a cache that failed.
     met_dirty: bool,
     /// Where two devices were lost at a time: it may have come upon dirty data, which may have become
@@ -134,6 +139,7 @@ struct VolumeState {
     was_clean: bool,
     /// Failures of the origin's flushes up to this fault have been told.
     heard: usize,
+    on_origin: on_origin::OnOrigin,
     /// Requests that were not sent since its origin is not there.
     missed: u32,
     /// A command forgets it, with its dirty data.
@@ -155,6 +161,7 @@ impl VolumeState {
             through: false,
             was_clean: false,
             heard: 0,
+            on_origin: on_origin::OnOrigin::default(),
             missed: 0,
             forgotten: false,
         }

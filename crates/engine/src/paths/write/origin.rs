@@ -3,6 +3,7 @@
 
 use smallvec::SmallVec;
 
+use crate::buffer::MemoryBuffer;
 use crate::ids::JobId;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
@@ -170,6 +171,7 @@ impl Engine {
         let volume = self.write_job(job).request.volume;
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
         let state = self.store.volume(volume);
+        let failed_flushes = state.failed_flushes();
         state.foreground_writes -= 1;
         state.client_writes(now);
         match result {
@@ -191,6 +193,14 @@ impl Engine {
         state.outstanding -= 1;
         state.on_origin -= 1;
         let (first, end, has_all) = (state.first, state.end, state.on_origin == 0);
+        // A flush that failed since may have lost it (I10). A client's own request is failed by its
+        // host; the client of a buffered write has its answer.
+        if state.failed_flushes != failed_flushes
+            && !state.bypassing.is_empty()
+            && MemoryBuffer::part_of(state.request.id).is_some()
+        {
+            state.failure.get_or_insert(Failure::Io);
+        }
         self.store
             .origin_written(now, volume, first, end.0 - first.0);
         if has_all {
