@@ -3,6 +3,7 @@
 PORTAL=192.0.2.10
 TARGET=iqn.2026-11.example:data
 BEHIND_TARGET=/dev/disk/by-id/virtio-hdd2
+WRITTEN="old new while-away while-it-waits before-it-fails while-it-fails before-shutdown"
 
 # The storage of the page: a second disk of this machine, behind a target that is at home before anyone logs in.
 make_target() {
@@ -62,6 +63,25 @@ target_away() {
     check timeout 120 forebay drain data
     same "dirty bytes after the drain" 0 "$(dirty_bytes)"
 }
+# An initiator that gives up fails each request, and no client of the cache hears of it.
+target_gone() {
+    wait=$(echo /sys/class/iscsi_session/session*/recovery_tmo)
+    same "how long requests are held" 86400 $(cat $wait)
+    echo 2 > $wait
+    write_file before-it-fails
+    kill -9 $(pidof tgtd)
+    until_is "the initiator" gave-up has_given_up
+    timeout 10 forebay drain data > /tmp/said 2>&1 && give_up "a drain to a disk that fails: $(said)"
+    until_is "a flush of it" failed has_flush_failed
+    write_file while-it-fails
+    check touch /srv/still-there
+    echo 86400 > $wait
+    check systemctl start tgt
+    until_is "the disk" running "cat /sys/block/$(basename $(readlink -f /dev/disk/by-path/*$TARGET-lun-1))/device/state"
+    check timeout 120 forebay drain data
+}
+has_given_up() { journalctl -b -k -o cat | grep -q 'session recovery timed out' && echo gave-up; }
+has_flush_failed() { journalctl -b -o cat -u forebay@ssd | grep -q 'cannot flush' && echo failed; }
 booted_by_itself() {
     until_is "the service" active "state forebay@ssd"
     until_is "the mount" active "state srv.mount"
@@ -83,22 +103,23 @@ case $LIFE in
 2)
     follow_page
     target_away
+    target_gone
     write_file before-shutdown
     [ "$(dirty_bytes)" -gt 1000000 ] || give_up "nothing is dirty: $(dirty_bytes)"
     ;;
 3)
-    booted_by_itself old new while-away while-it-waits before-shutdown
+    booted_by_itself $WRITTEN
     stopped_in_order
     write_file before-the-cut
     end_life() { poweroff -ff; }
     ;;
 4)
-    booted_by_itself old new while-away while-it-waits before-shutdown before-the-cut
+    booted_by_itself $WRITTEN before-the-cut
     block recipes/iscsi.md 4
     same "disks of the target" "" "$(ls /dev/disk/by-path | grep $TARGET)"
     check e2fsck -fn $BEHIND_TARGET
     check mount $BEHIND_TARGET /mnt
-    for file in old new while-away while-it-waits before-shutdown before-the-cut; do found_again /mnt/$file; done
+    for file in $WRITTEN before-the-cut; do found_again /mnt/$file; done
     check umount /mnt
     ;;
 esac
