@@ -75,9 +75,9 @@ target_gone() {
     until_is "a flush of it" failed has_flush_failed
     write_file while-it-fails
     check touch /srv/still-there
-    echo 86400 > $wait
     check systemctl start tgt
     until_is "the disk" running "cat /sys/block/$(basename $(readlink -f /dev/disk/by-path/*$TARGET-lun-1))/device/state"
+    echo 86400 > $wait
     check timeout 120 forebay drain data
 }
 has_given_up() { journalctl -b -k -o cat | grep -q 'session recovery timed out' && echo gave-up; }
