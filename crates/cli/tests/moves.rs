@@ -6,61 +6,13 @@
 mod support;
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use support::moving::{daemon, dirty_mib, make_dirty, network_disk};
 use support::nbd::Client;
 use support::versions::{BLOCK, BLOCKS, ORIGIN_BYTES, Written, contents, version_of};
-use support::{Daemon, MIB, Scratch, installed, until};
-
-/// Of 10 Gbit/s, and a millisecond more for each request.
-const NETWORK: [&str; 3] = ["rate=10G", "rdelay=1ms", "wdelay=1ms"];
-
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn network_disk(scratch: &Scratch, size_bytes: u64) -> Server {
-    scratch.file("disk", size_bytes);
-    let child = Command::new("nbdkit")
-        .args(["--foreground", "--exit-with-parent", "--unix"])
-        .arg(scratch.path("server"))
-        .args(["--filter=rate", "--filter=delay", "file", "disk"])
-        .args(NETWORK)
-        .current_dir(scratch.path("."))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nbdkit");
-    until("the server to listen", || scratch.path("server").exists());
-    Server(child)
-}
-
-fn daemon(here: &Scratch, disk: &Scratch, cache_bytes: u64) -> Daemon {
-    here.file("cache", cache_bytes);
-    let origin = format!("nbd+unix:///disk?socket={}", disk.text("server"));
-    let arguments = [
-        "--origin",
-        &origin,
-        "--name",
-        "guest",
-        "--cache",
-        "cache",
-        "--create",
-        "--mode",
-        "writeback",
-        "--age",
-        "never",
-        "--dirty-low",
-        "85",
-    ];
-    Daemon::start(here, &arguments)
-}
+use support::{MIB, Scratch, installed, until};
 
 /// A guest: it writes block after block, and connects anew wherever its volume is.
 struct Guest {
@@ -113,21 +65,12 @@ fn a_volume_moves_under_a_writer() {
         println!("skipped: nbdkit is not installed");
         return;
     }
-    let dirty_mib = std::env::var("MOVE_DIRTY_MIB").ok();
-    let dirty_mib: u64 = dirty_mib.map_or(64, |mib| mib.parse().expect("a number of MiB"));
+    let dirty_mib = dirty_mib(64);
     let (here, there, disk) = (Scratch::new(), Scratch::new(), Scratch::new());
     let _network = network_disk(&disk, ORIGIN_BYTES + dirty_mib * MIB);
     let cache_bytes = (dirty_mib * 2 + 64) * MIB;
     let first = daemon(&here, &disk, cache_bytes);
-    let mut filler = Client::connect(&here.path("nbd")).unwrap();
-    for at in 0..dirty_mib {
-        filler.write(ORIGIN_BYTES + at * MIB, &vec![at as u8; MIB as usize]);
-    }
-    drop(filler);
-    let dirty = first.status(&here)["volumes"][0]["dirty_bytes"]
-        .as_u64()
-        .unwrap();
-    assert!(dirty >= dirty_mib * MIB / 4 * 3, "{dirty} bytes are dirty");
+    let dirty = make_dirty(&first, &here, ORIGIN_BYTES, dirty_mib);
 
     let guest = Guest {
         answered: AtomicU64::new(0),

@@ -10,6 +10,7 @@ pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod manager;
 pub(crate) mod model;
+pub(crate) mod moving;
 pub(crate) mod nbd;
 pub(crate) mod nbdkit;
 pub(crate) mod openmetrics;
@@ -17,6 +18,7 @@ pub(crate) mod power;
 pub(crate) mod server;
 pub(crate) mod smartctl;
 pub(crate) mod versions;
+pub(crate) mod writing_machine;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,271 @@
+//! A machine of QEMU moves to another host while it writes to a volume, by the steps and in the words of
+//! the manual's page on virtual machines.
+//!
+//! `MOVE_DIRTY_MIB=1024 cargo test --release -p forebay --test live_migration -- --nocapture` prints how
+//! long the machine was paused.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use support::moving::{daemon, dirty_mib, make_dirty, network_disk};
+use support::nbd::Client;
+use support::writing_machine::{BLOCKS, Machine, boot_sector, expected, number_of};
+use support::{Daemon, MIB, Scratch, installed, until};
+
+const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
+const BLOCK: u64 = 4096;
+/// What the machine writes, with room behind it.
+const DISK_BYTES: u64 = 2 * BLOCKS * BLOCK;
+
+fn is_possible() -> bool {
+    installed("nbdkit") && installed("qemu-system-x86_64")
+}
+
+/// Two hosts, the image between them, and the machine's disk on the first.
+struct Hosts {
+    here: Scratch,
+    there: Scratch,
+    disk: Scratch,
+    cache_bytes: u64,
+    dirty_mib: u64,
+}
+
+impl Hosts {
+    fn new(dirty_mib: u64) -> Hosts {
+        Hosts {
+            here: Scratch::new(),
+            there: Scratch::new(),
+            disk: Scratch::new(),
+            cache_bytes: (dirty_mib * 2 + 128) * MIB,
+            dirty_mib,
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        DISK_BYTES + self.dirty_mib * MIB
+    }
+
+    fn first_daemon(&self) -> Daemon {
+        let daemon = daemon(&self.here, &self.disk, self.cache_bytes);
+        let dirty = make_dirty(&daemon, &self.here, DISK_BYTES, self.dirty_mib);
+        println!("{} MiB dirty before the machine starts", dirty / MIB);
+        let mut client = Client::connect(&self.here.path("nbd")).unwrap();
+        client.write(0, &boot_sector());
+        daemon
+    }
+
+    fn second_daemon(&self) -> Daemon {
+        daemon(&self.there, &self.disk, self.cache_bytes)
+    }
+
+    /// The page with the names of this test.
+    fn text(&self) -> String {
+        let (_, after) = PAGE.split_once("**Live migration**").expect("its part");
+        let (part, _) = after.split_once("**A snapshot**").expect("the next part");
+        part.replace("536870912", &self.size_bytes().to_string())
+            .replace(
+                "tcp:192.0.2.2:4444",
+                &format!("unix:{}", self.disk.text("move")),
+            )
+            .replace("/run/forebay/guest.sock", &self.there.text("nbd"))
+    }
+
+    /// The commands of the page for QEMU, in their order.
+    fn commands(&self) -> Vec<Value> {
+        let text = self.text();
+        let lines = text.lines().filter(|line| line.starts_with('{'));
+        lines
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    }
+
+    fn machine_here(&self) -> Machine {
+        let volume = format!(
+            "driver=raw,node-name=disk,file.driver=nbd,file.export=guest,file.server.type=unix,file.server.path={}",
+            self.here.text("nbd")
+        );
+        Machine::start(
+            &self.here,
+            &["-blockdev", &volume, "-device", "virtio-blk-pci,drive=disk"],
+        )
+    }
+
+    /// QEMU there, with the page's options.
+    fn machine_there(&self) -> Machine {
+        let text = self.text();
+        let lines = text.lines().filter(|line| line.starts_with('-'));
+        let options: Vec<&str> = lines
+            .flat_map(|line| line.trim_end_matches('\\').split_whitespace())
+            .collect();
+        assert!(options.contains(&"-incoming"), "{options:?}");
+        Machine::start(&self.there, &options)
+    }
+
+    /// Every number was written once, in order, here and then there, and is on the volume.
+    fn assert_whole(&self, mut said: Vec<u8>, more: &[u8]) {
+        said.extend(more);
+        let words = said.chunks_exact(4);
+        let numbers: Vec<u64> = words
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap()).into())
+            .collect();
+        let last = numbers.len() as u64;
+        assert!(numbers.iter().copied().eq(1..=last), "{numbers:?}");
+        let mut client = Client::connect(&self.there.path("nbd")).unwrap();
+        for (block, number) in expected(last) {
+            let found = number_of(&client.read(block * BLOCK, BLOCK as u32));
+            // One more may have been on its way when the machine was stopped.
+            assert!(
+                found == number || found == number + BLOCKS,
+                "block {block}: {found} instead of {number}"
+            );
+        }
+        for at in 0..self.dirty_mib {
+            let bytes = client.read(DISK_BYTES + at * MIB, BLOCK as u32);
+            assert!(bytes.iter().all(|byte| *byte == at as u8), "MiB {at}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_moves_while_it_writes() {
+    if !is_possible() {
+        return;
+    }
+    let hosts = Hosts::new(dirty_mib(16));
+    let _network = network_disk(&hosts.disk, hosts.size_bytes());
+    let commands = hosts.commands();
+    let names: Vec<&str> = commands
+        .iter()
+        .map(|command| command["execute"].as_str().unwrap())
+        .collect();
+    let [awaits @ .., "blockdev-add", "blockdev-reopen", "cont"] = &names[..] else {
+        panic!("{names:?}");
+    };
+    assert_eq!(
+        awaits,
+        [
+            "migrate-set-capabilities",
+            "migrate-incoming",
+            "migrate-set-capabilities",
+            "migrate",
+            "migrate-continue",
+        ]
+    );
+    let first = hosts.first_daemon();
+    let mut machine = hosts.machine_here();
+    machine.writes(500);
+    let mut other = hosts.machine_there();
+    for command in &commands[..2] {
+        other.command(command);
+    }
+    for command in &commands[2..4] {
+        machine.command(command);
+    }
+    machine.until_move_is("pre-switchover");
+    let paused = Instant::now();
+    println!(
+        "{}",
+        first.command(&hosts.here, &["hand-over", "guest"]).trim()
+    );
+    let second = hosts.second_daemon();
+    machine.command(&commands[4]);
+    machine.until_move_is("completed");
+    other.until_move_is("completed");
+    for command in &commands[5..] {
+        other.command(command);
+    }
+    other.writes(1);
+    print_pause(paused.elapsed());
+    other.writes(500);
+    other.ask("stop");
+    hosts.assert_whole(machine.said(), &other.said());
+    drop((machine, other));
+    second.stop();
+    first.stop();
+}
+
+fn print_pause(pause: Duration) {
+    println!(
+        "{:.2} s from the pause of the machine to its first write there",
+        pause.as_secs_f64()
+    );
+}
+
+/// Whoever finds at the pause that the volume cannot go has the machine go on where it was.
+#[test]
+fn a_move_is_called_off_at_the_pause() {
+    if !is_possible() {
+        return;
+    }
+    let hosts = Hosts::new(0);
+    let _network = network_disk(&hosts.disk, hosts.size_bytes());
+    let commands = hosts.commands();
+    let first = hosts.first_daemon();
+    let mut machine = hosts.machine_here();
+    machine.writes(100);
+    let mut other = hosts.machine_there();
+    for command in &commands[..2] {
+        other.command(command);
+    }
+    for command in &commands[2..4] {
+        machine.command(command);
+    }
+    machine.until_move_is("pre-switchover");
+    machine.ask("migrate_cancel");
+    machine.until_move_is("cancelled");
+    machine.writes(100);
+    drop((machine, other));
+    first.stop();
+}
+
+/// As `virsh save` and `virsh restore` do.
+#[test]
+fn a_machine_that_is_saved_is_restored_on_another_host() {
+    if !is_possible() {
+        return;
+    }
+    let hosts = Hosts::new(0);
+    let _network = network_disk(&hosts.disk, hosts.size_bytes());
+    let first = hosts.first_daemon();
+    let mut machine = hosts.machine_here();
+    machine.writes(500);
+    machine.ask("stop");
+    let saved = hosts.disk.text("saved");
+    machine.command(&serde_json::json!({
+        "execute": "migrate", "arguments": { "uri": format!("exec:cat > {saved}") },
+    }));
+    machine.until_move_is("completed");
+    let said = machine.said();
+    drop(machine);
+    first.command(&hosts.here, &["hand-over", "guest"]);
+    first.stop();
+    let second = hosts.second_daemon();
+    let volume = format!(
+        "driver=raw,node-name=disk,file.driver=nbd,file.export=guest,file.server.type=unix,file.server.path={}",
+        hosts.there.text("nbd")
+    );
+    let restore = format!("exec:cat {saved}");
+    let mut other = Machine::start(
+        &hosts.there,
+        &[
+            "-blockdev",
+            &volume,
+            "-device",
+            "virtio-blk-pci,drive=disk",
+            "-incoming",
+            &restore,
+        ],
+    );
+    until("the machine to be there", || {
+        other.ask("query-status")["status"] == "paused"
+    });
+    other.ask("cont");
+    other.writes(500);
+    other.ask("stop");
+    hosts.assert_whole(said, &other.said());
+    drop(other);
+    second.stop();
+}
