@@ -2,6 +2,7 @@
 # its power, and boots by itself each time. At last another host has the disk, that is this one without Forebay.
 PORTAL=192.0.2.10
 TARGET=iqn.2026-11.example:data
+BY_PATH=/dev/disk/by-path/ip-$PORTAL:3260-iscsi-$TARGET-lun-1
 BEHIND_TARGET=/dev/disk/by-id/virtio-hdd2
 WRITTEN="old new while-away while-it-waits before-it-fails while-it-fails before-shutdown"
 
@@ -76,7 +77,7 @@ target_gone() {
     write_file while-it-fails
     check touch /srv/still-there
     check systemctl start tgt
-    until_is "the disk" running "cat /sys/block/$(basename $(readlink -f /dev/disk/by-path/*$TARGET-lun-1))/device/state"
+    until_is "the disk" running "cat /sys/block/$(basename $(readlink -f $BY_PATH))/device/state"
     echo 86400 > $wait
     check timeout 120 forebay drain data
 }
@@ -84,6 +85,7 @@ has_given_up() { journalctl -b -k -o cat | grep -q 'session recovery timed out' 
 has_flush_failed() { journalctl -b -o cat -u forebay@ssd | grep -q 'cannot flush' && echo failed; }
 booted_by_itself() {
     until_is "the service" active "state forebay@ssd"
+    until_is "the disk of the target" there 'test -e $BY_PATH && echo there || { ls -l /dev/disk/by-path; udevadm info --query=all /dev/sda; }'
     until_is "the mount" active "state srv.mount"
     same "the mounted device" $(readlink -f /dev/forebay/data) $(findmnt -no SOURCE /srv)
     for file in "$@"; do found_again /srv/$file; done
