@@ -95,6 +95,20 @@ fn the_others_are_served_and_drained_and_it_comes_back_by_itself() {
     assert_eq!(disk[7 * 4096..9 * 4096], [2; 8192]);
 }
 
+/// A device that is not connected yet is there, and empty.
+#[test]
+fn one_that_is_empty_at_the_start_comes_back_by_itself() {
+    let scratch = one_disk_is_gone();
+    scratch.file("two", 0);
+    let daemon = Daemon::start(&scratch, &FILE);
+    assert_eq!(volume(&daemon.status(&scratch), "two")["mode"], "away");
+    std::fs::rename(scratch.path("gone"), scratch.path("two")).unwrap();
+    until("the volume to come back", || {
+        Client::open(&scratch.path("nbd"), "two").is_ok_and(|opened| opened.is_ok())
+    });
+    daemon.stop();
+}
+
 #[test]
 fn a_stop_leaves_it_as_it_is_and_a_forced_detach_gives_it_up() {
     let scratch = one_disk_is_gone();

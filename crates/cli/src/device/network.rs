@@ -16,6 +16,8 @@
 
 use std::path::Path;
 
+use forebay_io::OpenError;
+use rustix::io::Errno;
 use stream::Unreachable;
 
 mod call;
@@ -35,10 +37,54 @@ pub(crate) fn may_be_there(path: &Path) -> bool {
     uri::as_uri(path).is_some() || path.exists()
 }
 
-/// Whether an origin that could not be opened is there, so that it was refused.
+/// Whether an origin that could not be opened is there, so that it was refused. What came after it
+/// was looked for was not, and neither was a device that is not connected yet.
 pub(crate) fn was_refused(path: &Path, why: &anyhow::Error) -> bool {
     match uri::as_uri(path) {
         Some(_) => !why.is::<Unreachable>(),
-        None => path.exists(),
+        None => !why.chain().any(is_absence),
+    }
+}
+
+fn is_absence(cause: &(dyn std::error::Error + 'static)) -> bool {
+    match cause.downcast_ref::<OpenError>() {
+        Some(OpenError::Empty { .. }) => true,
+        Some(OpenError::Io { source, .. }) => {
+            let number = source.raw_os_error().map(Errno::from_raw_os_error);
+            matches!(
+                number,
+                Some(Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM)
+            )
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A link of udev's comes a moment after its device, and the daemon looks just then.
+    #[test]
+    fn what_came_after_it_was_looked_for_was_not_refused() {
+        let here = Path::new("/dev/null");
+        let of = |number: Errno| {
+            let why = OpenError::Io {
+                doing: "find",
+                path: here.to_owned(),
+                source: io::Error::from_raw_os_error(number.raw_os_error()),
+            };
+            was_refused(here, &anyhow::Error::new(why).context("cannot serve it"))
+        };
+        assert!(!of(Errno::NOENT));
+        assert!(!of(Errno::NXIO));
+        assert!(of(Errno::ACCESS));
+        let empty = OpenError::Empty {
+            path: here.to_owned(),
+        };
+        assert!(!was_refused(here, &anyhow::Error::new(empty)));
+        assert!(was_refused(here, &anyhow::anyhow!("it is another disk")));
     }
 }
