@@ -104,6 +104,7 @@ impl Flushes {
     }
 
     pub(crate) fn add_volume(&mut self, slot: VolumeSlot, shared: &Shared) {
+        shared.take_unheard(slot);
         self.forget(Device::Origin(slot), shared);
     }
 
