@@ -1,8 +1,9 @@
 //! Origins behind a server of the NBD protocol.
 //!
-//! A thread for each origin owns its one connection. So servers need not offer several at a time,
-//! a flush covers the writes of all threads, and one place knows what a server that returns may
-//! have forgotten (docs/decisions/0034-one-connection-for-a-network-origin.md).
+//! A thread for each origin owns its connections. One has all changes, so that a flush covers the
+//! writes of all threads, and one place knows what a server that returns may have forgotten. Reads
+//! have more of them where the server offers that
+//! (docs/decisions/0034-one-connection-for-a-network-origin.md).
 //!
 //! | module | subject |
 //! |---|---|
@@ -11,6 +12,7 @@
 //! | [`mod@connect`] | from a name to an open export |
 //! | [`call`] | one request at a time, for what comes before the first job |
 //! | [`samples`] | places of an export that tell it from another |
+//! | [`link`] | a connection, and the bytes that wait on its sides |
 //! | [`jobs`] | operations cut into requests, and in order where they overlap |
 //! | [`session`] | the thread |
 
@@ -23,6 +25,7 @@ use stream::Unreachable;
 mod call;
 mod connect;
 mod jobs;
+mod link;
 mod samples;
 mod session;
 pub(crate) mod stream;

@@ -115,7 +115,8 @@ impl Cluster {
         let mut command = on_this(&self.scratch, "setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-nbd"])
-            .args(["--persistent", "--format", "raw", "--export-name", image])
+            .args(["--persistent", "--shared", "4", "--format", "raw"])
+            .args(["--export-name", image])
             .args(["--cache", cache, "--discard", "unmap", "--socket"])
             .arg(socket)
             .arg(format!("rbd:{POOL}/{image}{options}"));

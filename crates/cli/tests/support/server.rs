@@ -1,5 +1,5 @@
 //! A server of the NBD protocol inside a test, which answers as the test says. It takes one client
-//! after the other, and has simple replies only.
+//! after the other, or several at a time, and has simple replies only.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,6 +13,7 @@ const ACK: u32 = 1;
 const UNSUPPORTED: u32 = (1 << 31) + 1;
 /// `NBD_FLAG_HAS_FLAGS` and `NBD_FLAG_SEND_FLUSH`.
 const FLAGS: u16 = 1 + 4;
+const CAN_MULTI_CONN: u16 = 1 << 8;
 const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 
@@ -26,6 +27,8 @@ pub(crate) const FLUSH: u16 = 3;
 pub(crate) struct Request {
     pub(crate) command: u16,
     pub(crate) offset_bytes: u64,
+    /// Who asks: the clients that opened the export before.
+    pub(crate) client: u64,
 }
 
 /// The answer to a request.
@@ -46,6 +49,7 @@ struct Shared {
     rule: Mutex<Rule>,
     /// Clients that opened the export.
     clients: Mutex<u64>,
+    flags: u16,
 }
 
 /// A server that goes on until the test ends.
@@ -54,17 +58,34 @@ pub(crate) struct Server(Arc<Shared>);
 impl Server {
     /// Listens on a unix socket; every answer is right at first.
     pub(crate) fn start(socket: &Path, contents: Vec<u8>) -> Server {
+        Server::listen(socket, contents, FLAGS)
+    }
+
+    /// Likewise, for several clients at a time, which it tells.
+    pub(crate) fn start_shared(socket: &Path, contents: Vec<u8>) -> Server {
+        Server::listen(socket, contents, FLAGS | CAN_MULTI_CONN)
+    }
+
+    fn listen(socket: &Path, contents: Vec<u8>, flags: u16) -> Server {
         let listener = UnixListener::bind(socket).unwrap();
         let shared = Arc::new(Shared {
             contents: Mutex::new(contents),
             rule: Mutex::new(Box::new(|_| Answer::Right)),
             clients: Mutex::new(0),
+            flags,
         });
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
+                let of_client = Arc::clone(&own);
                 // Each client goes away at some time, in an order or not.
-                let _ = stream.and_then(|mut stream| own.converse(&mut stream));
+                let converse =
+                    move || stream.and_then(|mut stream| of_client.converse(&mut stream));
+                if flags & CAN_MULTI_CONN == 0 {
+                    let _ = converse();
+                } else {
+                    std::thread::spawn(converse);
+                }
             }
         });
         Server(shared)
@@ -90,8 +111,11 @@ impl Shared {
         let no_zeroes = word(stream)? & NO_ZEROES != 0;
         assert!(no_zeroes, "the daemon's client takes all that is offered");
         while !self.is_open_after_option(stream)? {}
-        *self.clients.lock().unwrap() += 1;
-        while self.take_request(stream)? {}
+        let mut clients = self.clients.lock().unwrap();
+        let client = *clients;
+        *clients += 1;
+        drop(clients);
+        while self.take_request(stream, client)? {}
         Ok(())
     }
 
@@ -109,13 +133,13 @@ impl Shared {
         // NBD_INFO_EXPORT is 0.
         let mut info = vec![0, 0];
         info.extend(size_bytes.to_be_bytes());
-        info.extend(FLAGS.to_be_bytes());
+        info.extend(self.flags.to_be_bytes());
         reply(stream, option, INFO, &info)?;
         reply(stream, option, ACK, &[])?;
         Ok(true)
     }
 
-    fn take_request(&self, stream: &mut UnixStream) -> io::Result<bool> {
+    fn take_request(&self, stream: &mut UnixStream, client: u64) -> io::Result<bool> {
         let mut header = [0; 28];
         stream.read_exact(&mut header)?;
         assert_eq!(header[..4], REQUEST.to_be_bytes());
@@ -131,6 +155,7 @@ impl Shared {
         let request = Request {
             command,
             offset_bytes,
+            client,
         };
         let answer = (self.rule.lock().unwrap())(request);
         let error = match answer {

@@ -26,6 +26,8 @@ struct Job {
     /// Bytes of which requests are made.
     asked_bytes: u64,
     is_asked: bool,
+    /// The connection that its requests go to.
+    via: usize,
     requests: u32,
     error: u32,
 }
@@ -38,8 +40,8 @@ pub(super) struct Jobs {
     waiting: VecDeque<u32>,
     /// Jobs of which the server has requests.
     flying: Vec<u32>,
-    /// The job of each request, and the request's place in it.
-    requests: HashMap<u64, (u32, u64)>,
+    /// By connection and cookie: the job of each request, and the request's place in it.
+    requests: HashMap<(usize, u64), (u32, u64)>,
 }
 
 /// A job that the server has answered.
@@ -55,6 +57,7 @@ impl Jobs {
             since: Instant::now(),
             asked_bytes: 0,
             is_asked: false,
+            via: 0,
             requests: 0,
             error: 0,
         });
@@ -81,8 +84,21 @@ impl Jobs {
         self.slots.remove(slot).map(|job| job.remote)
     }
 
-    /// Makes requests of the next job, as far as there is room for them.
-    pub(super) fn ask(&mut self, export: &OpenExport, answers: &mut Answers, output: &mut Vec<u8>) {
+    /// The connection that has a part of the next job.
+    pub(super) fn begun_via(&self) -> Option<usize> {
+        let slot = self.waiting.front()?;
+        let is_begun = self.flying.contains(slot);
+        is_begun.then_some(self.slots.get(*slot)?.via)
+    }
+
+    /// Makes requests of the next job on a connection, as far as there is room for them.
+    pub(super) fn ask(
+        &mut self,
+        via: usize,
+        export: &OpenExport,
+        answers: &mut Answers,
+        output: &mut Vec<u8>,
+    ) {
         let Some(slot) = self.waiting.front().copied() else {
             return;
         };
@@ -92,6 +108,7 @@ impl Jobs {
         if !self.flying.contains(&slot) {
             self.flying.push(slot);
         }
+        job.via = via;
         while !job.is_asked && output.len() < OUTPUT_BYTES {
             let (command, longest, has_data) = way_of(job.remote.kind(), export);
             let left = job.remote.len_bytes() - job.asked_bytes;
@@ -105,7 +122,7 @@ impl Jobs {
             } else if has_data {
                 output.resize(output.len() + len_bytes as usize, 0);
             }
-            self.requests.insert(cookie, (slot, at));
+            self.requests.insert((via, cookie), (slot, at));
             job.requests += 1;
             job.asked_bytes += u64::from(len_bytes);
             job.is_asked = job.asked_bytes >= job.remote.len_bytes();
@@ -121,8 +138,8 @@ impl Jobs {
     }
 
     /// Puts data of an answer into its job.
-    pub(super) fn fill(&mut self, cookie: u64, at_bytes: u32, bytes: &[u8]) {
-        if let Some((slot, start)) = self.requests.get(&cookie)
+    pub(super) fn fill(&mut self, request: (usize, u64), at_bytes: u32, bytes: &[u8]) {
+        if let Some((slot, start)) = self.requests.get(&request)
             && let Some(job) = self.slots.get_mut(*slot)
         {
             job.remote.fill(start + u64::from(at_bytes), bytes);
@@ -130,8 +147,8 @@ impl Jobs {
     }
 
     /// Notes the end of a request; returns its job if that was the last of it.
-    pub(super) fn done(&mut self, cookie: u64, error: u32) -> Option<Answered> {
-        let (slot, _) = self.requests.remove(&cookie)?;
+    pub(super) fn done(&mut self, request: (usize, u64), error: u32) -> Option<Answered> {
+        let (slot, _) = self.requests.remove(&request)?;
         let job = self.slots.get_mut(slot)?;
         job.requests -= 1;
         if job.error == 0 {
@@ -174,11 +191,6 @@ impl Jobs {
             waits == Some(true)
         });
         expired
-    }
-
-    /// Whether the server owes answers.
-    pub(super) fn are_flying(&self) -> bool {
-        !self.flying.is_empty()
     }
 
     /// Whether the server has a flush.

@@ -1,7 +1,6 @@
 //! The thread of a network origin: it owns the connection, makes requests of jobs, and connects
 //! again when the server was away.
 
-use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,8 +18,8 @@ use rustix::io::Errno;
 use super::call::{Caller, Failed, NBD_ESHUTDOWN};
 use super::connect::connect;
 use super::jobs::{Answered, Jobs, change_of};
+use super::link::{Link, further};
 use super::samples::Samples;
-use super::stream::Stream;
 use super::uri::ExportUri;
 use crate::failure::{describe, refuse};
 use crate::lock::lock;
@@ -39,8 +38,6 @@ const WAIT_AT_BYTES: usize = 64 << 20;
 const LARGEST_UNIT_BYTES: u32 = 4096;
 /// The interval of the look at limits on time.
 const LOOK: Duration = Duration::from_millis(250);
-/// Bytes that are read before requests are made again.
-const INPUT_BYTES: usize = 4 << 20;
 
 /// The end of a session that jobs come in at.
 #[derive(Debug)]
@@ -132,7 +129,7 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         name: path.to_owned(),
         facts: export,
         inbox: Arc::clone(&inbox),
-        link: Some(Link::new(stream, answers, export)),
+        links: joined(&uri, Link::new(stream, answers, export)),
         jobs: Jobs::default(),
         resend: Resend::default(),
         samples,
@@ -182,72 +179,10 @@ fn check(uri: &ExportUri, export: &OpenExport, read_only: bool) -> Result<()> {
     Ok(())
 }
 
-/// A connection with an open export.
-struct Link {
-    stream: Stream,
-    answers: Answers,
-    export: OpenExport,
-    output: Vec<u8>,
-    sent: usize,
-    input: Vec<u8>,
-    /// Where the socket's bytes go first.
-    piece: Box<[u8]>,
-    /// The latest sign of life while answers were owed.
-    heard: Instant,
-}
-
-impl Link {
-    fn new(stream: Stream, answers: Answers, export: OpenExport) -> Link {
-        Link {
-            stream,
-            answers,
-            export,
-            output: Vec::new(),
-            sent: 0,
-            input: Vec::new(),
-            piece: vec![0; 256 << 10].into(),
-            heard: Instant::now(),
-        }
-    }
-
-    fn send(&mut self) -> Result<()> {
-        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(0) => bail!("it takes no more"),
-                Ok(count) => self.sent += count,
-                Err(error) if is_passing(&error) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.output.clear();
-        self.sent = 0;
-        match self.stream.flush() {
-            Err(error) if !is_passing(&error) => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads what is there; says whether there may be more.
-    fn receive(&mut self) -> Result<bool> {
-        while self.input.len() < INPUT_BYTES {
-            match self.stream.read(&mut self.piece) {
-                Ok(0) => bail!("it closed the connection"),
-                Ok(count) => self.input.extend_from_slice(&self.piece[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_passing(&error) => return Ok(false),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(true)
-    }
-
-    fn wants_write(&self) -> bool {
-        !self.output.is_empty() || self.stream.wants_write()
-    }
-}
-
-fn is_passing(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+/// The first connection, and further ones for reads.
+fn joined(uri: &ExportUri, first: Link) -> Vec<Link> {
+    let further = further(uri, &first.export);
+    std::iter::once(first).chain(further).collect()
 }
 
 /// The time since the server went away.
@@ -264,7 +199,9 @@ struct Session {
     /// The export as it was when it was opened.
     facts: OpenExport,
     inbox: Arc<Inbox>,
-    link: Option<Link>,
+    /// The connections: the first has all changes and flushes, and reads go to any. Where one breaks
+    /// all are given up, so that a write has one way at a time. None while the server is away.
+    links: Vec<Link>,
     jobs: Jobs,
     resend: Resend,
     samples: Samples,
@@ -300,22 +237,30 @@ impl Session {
         if self.inbox.is_fenced() {
             return Ok(self.refuse_all());
         }
-        if self.link.is_none() {
+        if self.links.is_empty() {
             self.connect_again();
             for job in self.jobs.take_expired(self.inbox.timeout()) {
                 job.answer(Errno::TIMEDOUT.raw_os_error());
             }
         }
         self.make_requests();
-        let Some(link) = &mut self.link else {
+        let mut goes_on = false;
+        for via in 0..self.links.len() {
+            goes_on |= self.converse(via)?;
+        }
+        Ok(goes_on)
+    }
+
+    /// Sends and takes what a connection has; says whether there is more.
+    fn converse(&mut self, via: usize) -> Result<bool> {
+        let Some(link) = self.links.get_mut(via) else {
             return Ok(false);
         };
         link.send()?;
         let goes_on = link.receive()?;
-        self.read_answers()?;
-        let owes = self.jobs.are_flying() || self.own_flush.is_some();
-        if let Some(link) = &mut self.link {
-            if !owes {
+        self.read_answers(via)?;
+        if let Some(link) = self.links.get_mut(via) {
+            if link.answers.owed() == 0 {
                 link.heard = Instant::now();
             }
             if link.heard.elapsed() >= self.inbox.timeout() {
@@ -330,7 +275,9 @@ impl Session {
     }
 
     fn make_requests(&mut self) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = self.links.first_mut() else {
+            return;
+        };
         let is_full = self.resend.memory_bytes() >= WAIT_AT_BYTES;
         if self.resend.memory_bytes() >= FLUSH_AT_BYTES
             && self.own_flush.is_none()
@@ -346,8 +293,15 @@ impl Session {
                 self.resend.flush_ended();
             }
         }
-        while Jobs::has_room(&link.output) {
-            let Some(job) = self.jobs.next() else { return };
+        while let Some(job) = self.jobs.next() {
+            let via = self.jobs.begun_via().unwrap_or_else(|| match job.kind() {
+                RemoteKind::Read => least_owed(&self.links),
+                _ => 0,
+            });
+            let link = &mut self.links[via];
+            if !Jobs::has_room(&link.output) {
+                return;
+            }
             if job.is_change() && is_full {
                 return;
             }
@@ -369,17 +323,17 @@ impl Session {
                 self.samples.changed(job.offset_bytes(), job.len_bytes());
             }
             self.jobs
-                .ask(&link.export, &mut link.answers, &mut link.output);
+                .ask(via, &link.export, &mut link.answers, &mut link.output);
         }
     }
 
-    fn read_answers(&mut self) -> Result<()> {
-        let Some(link) = &mut self.link else {
+    fn read_answers(&mut self, via: usize) -> Result<()> {
+        let Some(link) = self.links.get_mut(via) else {
             return Ok(());
         };
         let mut input = std::mem::take(&mut link.input);
         let mut at = 0;
-        while let Some(link) = &mut self.link {
+        while let Some(link) = self.links.get_mut(via) {
             let rest = &input[at..];
             let step = link.answers.receive(rest)?;
             let bytes = &rest[..step.taken];
@@ -389,26 +343,26 @@ impl Session {
                 None => {}
                 Some(Answer::Data { cookie, at_bytes }) => {
                     link.heard = Instant::now();
-                    self.jobs.fill(cookie, at_bytes, bytes);
+                    self.jobs.fill((via, cookie), at_bytes, bytes);
                 }
                 Some(Answer::Done { cookie, error }) => {
                     link.heard = Instant::now();
-                    self.answered(cookie, error);
+                    self.answered((via, cookie), error);
                 }
             }
         }
-        if let Some(link) = &mut self.link {
+        if let Some(link) = self.links.get_mut(via) {
             input.drain(..at);
             link.input = input;
         }
         Ok(())
     }
 
-    fn answered(&mut self, cookie: u64, error: u32) {
+    fn answered(&mut self, request: (usize, u64), error: u32) {
         if error == NBD_ESHUTDOWN {
             return self.fence();
         }
-        if self.own_flush == Some(cookie) {
+        if self.own_flush.map(|cookie| (0, cookie)) == Some(request) {
             self.own_flush = None;
             self.resend.flush_ended();
             if error != 0 {
@@ -416,7 +370,7 @@ impl Session {
             }
             return;
         }
-        let Some(Answered { job, error }) = self.jobs.done(cookie, error) else {
+        let Some(Answered { job, error }) = self.jobs.done(request, error) else {
             return;
         };
         if job.kind() == RemoteKind::Flush {
@@ -437,7 +391,7 @@ impl Session {
             self.name.display()
         );
         self.inbox.is_fenced.store(true, Ordering::Release);
-        self.link = None;
+        self.links.clear();
         self.jobs.lost();
     }
 
@@ -456,7 +410,7 @@ impl Session {
             describe(why),
             self.inbox.timeout().as_secs()
         );
-        self.link = None;
+        self.links.clear();
         self.own_flush = None;
         self.resend.lost();
         self.jobs.lost();
@@ -470,7 +424,7 @@ impl Session {
         match self.reconnected() {
             Ok(link) => {
                 tracing::info!("the server of {} is there again", self.name.display());
-                self.link = Some(link);
+                self.links = joined(&self.uri, link);
                 self.away = Away::default();
             }
             Err(why) => {
@@ -545,9 +499,10 @@ impl Session {
 
     fn wait(&self) {
         let mut limit = LOOK;
-        if let (None, Some(next)) = (&self.link, self.away.next) {
+        let is_away = self.links.is_empty();
+        if let (true, Some(next)) = (is_away, self.away.next) {
             limit = limit.min(next.saturating_duration_since(Instant::now()));
-        } else if self.link.is_none() && !self.inbox.is_fenced() {
+        } else if is_away && !self.inbox.is_fenced() {
             limit = Duration::ZERO;
         }
         let limit = Timespec {
@@ -555,7 +510,7 @@ impl Session {
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
         let mut watched = vec![PollFd::new(&self.inbox.event, PollFlags::IN)];
-        if let Some(link) = &self.link {
+        for link in &self.links {
             let mut events = PollFlags::IN;
             if link.wants_write() {
                 events |= PollFlags::OUT;
@@ -567,13 +522,19 @@ impl Session {
     }
 
     fn say_goodbye(&mut self) {
-        if let Some(link) = &mut self.link {
+        for link in &mut self.links {
             let (_, header) = link.answers.ask(command::DISC, 0, 0);
             link.output.extend(header);
             // A server that is gone needs none.
             let _ = link.send();
         }
     }
+}
+
+/// The connection whose server has the fewest requests of it.
+fn least_owed(links: &[Link]) -> usize {
+    let owed = |via: &usize| links[*via].answers.owed();
+    (0..links.len()).min_by_key(owed).unwrap_or_default()
 }
 
 /// The protocol's errors have the numbers of Linux.

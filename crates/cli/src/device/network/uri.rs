@@ -12,6 +12,9 @@ use crate::failure::{Usage, wrong_usage};
 /// The time that requests wait for a server that is away, unless the name says another.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const TIMEOUTS_S: RangeInclusive<u64> = 1..=24 * 3600;
+/// Connections to a server that offers several, unless the name says another number.
+const CONNECTIONS: usize = 4;
+const MOST_CONNECTIONS: usize = 16;
 
 /// The socket of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(crate) struct ExportUri {
     pub(crate) timeout: Duration,
     /// Whether a server without flushes is believed that its writes are durable.
     pub(crate) believes_writes: bool,
+    /// The connections to a server that offers several, from 1 to 16.
+    pub(crate) connections: usize,
 }
 
 /// Names for TLS.
@@ -120,6 +125,7 @@ impl ExportUri {
             tls,
             timeout: options.timeout,
             believes_writes: options.believes_writes,
+            connections: options.connections,
         })
     }
 }
@@ -143,6 +149,7 @@ struct Options {
     tls_host: Option<String>,
     timeout: Duration,
     believes_writes: bool,
+    connections: usize,
 }
 
 impl Options {
@@ -153,6 +160,7 @@ impl Options {
             tls_host: None,
             timeout: TIMEOUT,
             believes_writes: false,
+            connections: CONNECTIONS,
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -168,9 +176,19 @@ impl Options {
                         .map_err(|why| Usage(format!("origin-timeout in `{uri}`: {why}")))?;
                 }
                 "flush" if value == "none" => options.believes_writes = true,
+                "connections" => {
+                    let count = value.parse().ok();
+                    let Some(count) = count.filter(|count| (1..=MOST_CONNECTIONS).contains(count))
+                    else {
+                        wrong_usage!(
+                            "connections in `{uri}`: `{value}` is not a number from 1 to {MOST_CONNECTIONS}"
+                        );
+                    };
+                    options.connections = count;
+                }
                 _ => wrong_usage!(
                     "`{option}` in `{uri}` is none of socket=PATH, tls-certificates=DIRECTORY, tls-hostname=NAME, \
-                     origin-timeout=SECONDS, flush=none"
+                     origin-timeout=SECONDS, connections=NUMBER, flush=none"
                 ),
             }
         }
@@ -243,6 +261,12 @@ mod tests {
             ("nbd://h/x?tls-hostname=n", None),
             ("nbd://h/x?origin-timeout=0", None),
             ("nbd://h/x?flush=maybe", None),
+            (
+                "nbd://h/x?connections=16",
+                Some((tcp("h:10809"), "x", None)),
+            ),
+            ("nbd://h/x?connections=0", None),
+            ("nbd://h/x?connections=17", None),
             ("http://host/x", None),
         ] {
             let expected = expected

@@ -108,6 +108,12 @@ impl Answers {
         (cookie, header.encode())
     }
 
+    /// The number of requests that are not answered.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        self.asked.len()
+    }
+
     /// Reads a part of the server's bytes. A step without bytes and event needs more of them.
     ///
     /// # Errors

@@ -1,0 +1,174 @@
+//! Several connections to the server of a network origin: reads go over all of them, changes over one.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+use support::nbd::Client;
+use support::server::{Answer, READ, Server, WRITE};
+use support::{Daemon, MIB, Scratch, installed, until};
+
+const BLOCK: u64 = 4096;
+const SIZE: u64 = 32 * MIB;
+const ESHUTDOWN: u32 = 108;
+
+fn contents(block: u64) -> Vec<u8> {
+    (block + 1).to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+/// An image of which each block tells its place.
+fn image() -> Vec<u8> {
+    (0..SIZE / BLOCK).flat_map(contents).collect()
+}
+
+fn daemon(scratch: &Scratch, options: &str) -> Daemon {
+    let origin = format!(
+        "nbd+unix:///disk?socket={}{options}",
+        scratch.text("server")
+    );
+    Daemon::start(scratch, &["--origin", &origin])
+}
+
+/// Reads blocks with all requests on their way at once.
+fn reads_all(client: &mut Client, blocks: std::ops::Range<u64>) {
+    let asked: Vec<(u64, u64)> = blocks
+        .map(|block| {
+            let cookie = client.begin_read(block * BLOCK, BLOCK as u32).unwrap();
+            (cookie, block)
+        })
+        .collect();
+    for _ in &asked {
+        let reply = client.reply().unwrap();
+        let (_, block) = asked
+            .iter()
+            .find(|(cookie, _)| *cookie == reply.cookie)
+            .unwrap();
+        assert_eq!(reply.error, 0, "block {block}");
+        assert!(reply.data == contents(*block), "block {block}");
+    }
+}
+
+#[test]
+fn a_real_server_has_reads_on_all_and_changes_on_one() {
+    if !installed("nbdkit") {
+        return;
+    }
+    for (options, expected) in [("", 4), ("&connections=2", 2), ("&connections=1", 1)] {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path("disk"), image()).unwrap();
+        let mut server = Command::new("nbdkit")
+            .args(["--foreground", "--exit-with-parent", "--unix"])
+            .arg(scratch.path("server"))
+            .args(["--filter=log", "--filter=delay", "file", "disk"])
+            .args(["logfile=said", "rdelay=5ms"])
+            .current_dir(scratch.path(""))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nbdkit");
+        until("the server to listen", || scratch.path("server").exists());
+        let daemon = daemon(&scratch, options);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        for block in 0..32 {
+            client.write(block * BLOCK, &contents(block));
+        }
+        client.flush();
+        reads_all(&mut client, 0..256);
+        drop(client);
+        daemon.stop();
+        let _ = server.kill();
+        let _ = server.wait();
+        let said = std::fs::read_to_string(scratch.path("said")).unwrap();
+        let connections_of = |word: &str| -> BTreeSet<&str> {
+            let lines = said.lines().filter(|line| line.contains(word));
+            let named = lines
+                .filter_map(|line| line.split(' ').find(|part| part.starts_with("connection=")));
+            named.collect()
+        };
+        assert_eq!(
+            connections_of(" Read ").len(),
+            expected,
+            "{options}: {said}"
+        );
+        assert_eq!(connections_of(" Write ").len(), 1, "{options}");
+        assert_eq!(connections_of(" Flush ").len(), 1, "{options}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_offer_several_has_one() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.path("server"), image());
+    let daemon = daemon(&scratch, "&connections=16");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    reads_all(&mut client, 0..64);
+    assert_eq!(server.clients(), 1);
+    drop(client);
+    daemon.stop();
+}
+
+/// Where one breaks all are given up and opened again. What was asked is asked again.
+#[test]
+fn one_that_breaks_costs_no_request() {
+    for broken in 0..4 {
+        let scratch = Scratch::new();
+        let server = Server::start_shared(&scratch.path("server"), image());
+        let daemon = daemon(&scratch, "");
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        reads_all(&mut client, 0..64);
+        assert_eq!(server.clients(), 4);
+        let mut is_cut = false;
+        server.answer_by(move |request| {
+            let cuts = !is_cut && request.command == READ && request.client == broken;
+            is_cut |= cuts;
+            if cuts {
+                Answer::Cut(2000)
+            } else {
+                Answer::Right
+            }
+        });
+        client.write(BLOCK, &contents(7777));
+        reads_all(&mut client, 64..512);
+        until("the daemon to notice", || daemon.log().contains("is gone"));
+        assert!(client.read(BLOCK, BLOCK as u32) == contents(7777));
+        assert_eq!(server.clients(), 8, "connection {broken}");
+        client.flush();
+        drop(client);
+        daemon.stop();
+        assert!(server.contents()[BLOCK as usize..][..BLOCK as usize] == contents(7777));
+    }
+}
+
+/// A host that is shut out hears it on whichever connection, and then writes nothing on any.
+#[test]
+fn a_host_that_is_shut_out_on_one_writes_on_none() {
+    let scratch = Scratch::new();
+    let server = Server::start_shared(&scratch.path("server"), image());
+    let daemon = daemon(&scratch, "");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    reads_all(&mut client, 0..64);
+    server.answer_by(|request| {
+        if request.command == READ && request.client > 0 {
+            return Answer::Error(ESHUTDOWN);
+        }
+        Answer::Right
+    });
+    until("a read to fail", || {
+        client.begin_read(0, BLOCK as u32).unwrap();
+        client.begin_read(BLOCK, BLOCK as u32).unwrap();
+        let first = client.reply().unwrap().error;
+        first != 0 || client.reply().unwrap().error != 0
+    });
+    until("the daemon to know", || {
+        daemon.log().contains("has shut this host out")
+    });
+    let before = server.contents();
+    server.answer_by(|request| {
+        assert_ne!(request.command, WRITE);
+        Answer::Right
+    });
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.begin_write(9 * BLOCK, &contents(99)).unwrap();
+    assert_ne!(client.reply().unwrap().error, 0);
+    assert!(server.contents() == before);
+}
