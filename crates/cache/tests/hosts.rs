@@ -184,7 +184,7 @@ fn fails_in_its_flush(host: &mut Host<u32>, name: u32, kind: RequestKind) {
     assert_eq!(answers(host), [(name, Err(Failure::Io))]);
 }
 
-/// Whoever hears that a trim or a write failed does not learn from it that earlier writes may be
+/// A client that hears of a failed trim or write does not learn from it that earlier writes may be
 /// lost.
 #[test]
 fn a_flush_that_fails_for_a_change_alone_fails_the_next_flush_too() {

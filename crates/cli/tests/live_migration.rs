@@ -17,7 +17,7 @@ use support::{Daemon, MIB, Scratch, installed, until};
 
 const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 const BLOCK: u64 = 4096;
-/// What the machine writes, with room behind it.
+/// Room for all that the machine writes, and as much behind it.
 const DISK_BYTES: u64 = 2 * BLOCKS * BLOCK;
 
 fn is_possible() -> bool {
@@ -194,7 +194,7 @@ fn print_pause(pause: Duration) {
     );
 }
 
-/// Whoever finds at the pause that the volume cannot go has the machine go on where it was.
+/// At the pause the volume may turn out to be unable to go: the machine then goes on where it was.
 #[test]
 fn a_move_is_called_off_at_the_pause() {
     if !is_possible() {

@@ -72,7 +72,7 @@ fn until_a_flush_failed(rig: &mut Rig) {
     rig.turn();
 }
 
-/// What a flush of the client's says.
+/// Answer to a flush of the client's.
 fn flushed(rig: &mut Rig) -> Result<(), Failure> {
     let flush = rig.start(RequestKind::Flush, 0, 0, Buf::EMPTY);
     rig.finish(flush)

@@ -27,7 +27,7 @@ pub(crate) const FLUSH: u16 = 3;
 pub(crate) struct Request {
     pub(crate) command: u16,
     pub(crate) offset_bytes: u64,
-    /// Who asks: the clients that opened the export before.
+    /// Its client: the number of those that opened the export before.
     pub(crate) client: u64,
 }
 

@@ -158,7 +158,7 @@ impl Machine {
         });
     }
 
-    /// What it has said of its writes, in bytes.
+    /// Its words on its writes, in bytes.
     pub(crate) fn said(&self) -> Vec<u8> {
         std::fs::read(&self.serial).unwrap_or_default()
     }

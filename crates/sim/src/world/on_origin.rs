@@ -10,7 +10,7 @@ use super::{Kind, Pending, World};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OnOrigin {
     answered: u64,
-    /// Those of them that a flush covers.
+    /// Changes among them that a flush covers.
     flushed: u64,
     /// The mode may be one that writes each change to the origin.
     all: bool,
