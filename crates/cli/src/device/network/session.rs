@@ -36,6 +36,8 @@ const FLUSH_AT_BYTES: usize = 32 << 20;
 const WAIT_AT_BYTES: usize = 64 << 20;
 /// The largest unit of transfers that volumes have, in bytes.
 const LARGEST_UNIT_BYTES: u32 = 4096;
+/// Requests of a connection that servers take at a time, as `qemu-nbd` and `nbdkit` do.
+const SERVER_DEPTH: usize = 16;
 /// The interval of the look at limits on time.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -295,7 +297,7 @@ impl Session {
         }
         while let Some(job) = self.jobs.next() {
             let via = self.jobs.begun_via().unwrap_or_else(|| match job.kind() {
-                RemoteKind::Read => least_owed(&self.links),
+                RemoteKind::Read => way_of_read(&self.links),
                 _ => 0,
             });
             let link = &mut self.links[via];
@@ -531,10 +533,13 @@ impl Session {
     }
 }
 
-/// The connection whose server has the fewest requests of it.
-fn least_owed(links: &[Link]) -> usize {
+/// The connection for a read: the first with fewer requests than a server takes at a time, so that
+/// few of them share their transfers, or else the one with the fewest.
+fn way_of_read(links: &[Link]) -> usize {
     let owed = |via: &usize| links[*via].answers.owed();
-    (0..links.len()).min_by_key(owed).unwrap_or_default()
+    let all = 0..links.len();
+    let has_room = all.clone().find(|via| owed(via) < SERVER_DEPTH);
+    has_room.or(all.min_by_key(owed)).unwrap_or_default()
 }
 
 /// The protocol's errors have the numbers of Linux.
