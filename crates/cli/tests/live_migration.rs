@@ -161,6 +161,12 @@ fn a_machine_moves_while_it_writes() {
     for command in &commands[..2] {
         other.command(command);
     }
+    // The machine goes on writing, so that it never ends by itself.
+    let mut drain = first.begin(&hosts.here, &["drain", "guest"]);
+    let dirty = || first.status(&hosts.here)["volumes"][0]["dirty_bytes"].as_u64();
+    until("little to be dirty", || dirty().unwrap() < 2 * MIB);
+    support::run("kill", &["-INT", &drain.id().to_string()]);
+    drain.wait().unwrap();
     for command in &commands[2..4] {
         machine.command(command);
     }

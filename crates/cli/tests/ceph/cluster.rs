@@ -194,7 +194,7 @@ fn write_configuration(scratch: &Scratch, id: &str, address: &str) {
          mon data = {here}/mon\n\
          osd data = {here}/osd\n\
          osd objectstore = bluestore\n\
-         bluestore block size = 2147483648\n\
+         bluestore block size = 4294967296\n\
          osd memory target = 939524096\n"
     );
     std::fs::write(configuration(scratch), text).unwrap();

@@ -91,6 +91,11 @@ impl Link {
         Ok(true)
     }
 
+    /// Whether it has requests, or answers to come.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.answers.owed() > 0 || self.wants_write()
+    }
+
     pub(super) fn wants_write(&self) -> bool {
         !self.output.is_empty() || self.stream.wants_write()
     }

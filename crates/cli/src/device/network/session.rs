@@ -248,7 +248,10 @@ impl Session {
         self.make_requests();
         let mut goes_on = false;
         for via in 0..self.links.len() {
-            goes_on |= self.converse(via)?;
+            // The first tells that the server goes away. To look at idle ones costs a system call each.
+            if via == 0 || self.links[via].is_in_use() {
+                goes_on |= self.converse(via)?;
+            }
         }
         Ok(goes_on)
     }
@@ -512,7 +515,8 @@ impl Session {
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
         let mut watched = vec![PollFd::new(&self.inbox.event, PollFlags::IN)];
-        for link in &self.links {
+        let in_use = |(via, link): &(usize, &Link)| *via == 0 || link.is_in_use();
+        for (_, link) in self.links.iter().enumerate().filter(in_use) {
             let mut events = PollFlags::IN;
             if link.wants_write() {
                 events |= PollFlags::OUT;
