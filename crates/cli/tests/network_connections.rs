@@ -142,35 +142,39 @@ fn one_that_breaks_costs_no_request() {
 /// A host that is shut out hears it on whichever connection, and then writes nothing on any.
 #[test]
 fn a_host_that_is_shut_out_on_one_writes_on_none() {
-    let scratch = Scratch::new();
-    let server = Server::start_shared(&scratch.path("server"), image());
-    let daemon = daemon(&scratch, "");
-    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    reads_all(&mut client, 0..64);
-    server.answer_by(|request| {
-        if request.command == READ && request.client > 0 {
-            return Answer::Error(ESHUTDOWN);
+    for told in 0..4 {
+        let scratch = Scratch::new();
+        let server = Server::start_shared(&scratch.path("server"), image());
+        let daemon = daemon(&scratch, "");
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        reads_all(&mut client, 0..64);
+        server.answer_by(move |request| {
+            if request.command == READ && request.client == told {
+                return Answer::Error(ESHUTDOWN);
+            }
+            Answer::Right
+        });
+        // More than one connection has at a time.
+        for block in 0..128 {
+            client.begin_read(block * BLOCK, BLOCK as u32).unwrap();
         }
-        Answer::Right
-    });
-    // More than one connection has at a time.
-    for block in 0..128 {
-        client.begin_read(block * BLOCK, BLOCK as u32).unwrap();
+        let failed = (0..128)
+            .filter(|_| client.reply().unwrap().error != 0)
+            .count();
+        assert!(failed > 0, "connection {told}");
+        until("the daemon to know", || {
+            daemon.log().contains("has shut this host out")
+        });
+        let before = server.contents();
+        server.answer_by(|request| {
+            assert_ne!(request.command, WRITE);
+            Answer::Right
+        });
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        client.begin_write(9 * BLOCK, &contents(99)).unwrap();
+        assert_ne!(client.reply().unwrap().error, 0);
+        assert!(server.contents() == before);
+        drop(client);
+        daemon.stop();
     }
-    let failed = (0..128)
-        .filter(|_| client.reply().unwrap().error != 0)
-        .count();
-    assert!(failed > 0);
-    until("the daemon to know", || {
-        daemon.log().contains("has shut this host out")
-    });
-    let before = server.contents();
-    server.answer_by(|request| {
-        assert_ne!(request.command, WRITE);
-        Answer::Right
-    });
-    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    client.begin_write(9 * BLOCK, &contents(99)).unwrap();
-    assert_ne!(client.reply().unwrap().error, 0);
-    assert!(server.contents() == before);
 }
