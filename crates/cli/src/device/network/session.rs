@@ -248,19 +248,21 @@ impl Session {
         self.make_requests();
         let mut goes_on = false;
         for via in 0..self.links.len() {
-            // The first tells that the server goes away. To look at idle ones costs a system call each.
-            if via == 0 || self.links[via].is_in_use() {
-                goes_on |= self.converse(via)?;
-            }
+            goes_on |= self.converse(via)?;
         }
         Ok(goes_on)
     }
 
     /// Sends and takes what a connection has; says whether there is more.
     fn converse(&mut self, via: usize) -> Result<bool> {
+        // None is there any more once an answer has shut this host out.
         let Some(link) = self.links.get_mut(via) else {
             return Ok(false);
         };
+        // The first tells that the server goes away. To look at an idle one costs a system call.
+        if via > 0 && !link.is_in_use() {
+            return Ok(false);
+        }
         link.send()?;
         let goes_on = link.receive()?;
         self.read_answers(via)?;
