@@ -78,6 +78,7 @@ impl HostRig {
                 offset_bytes,
                 len_bytes,
                 flush_after: false,
+                is_of_daemon: false,
             };
             engine_call_host_submit(&mut self.host, self.now, request, buf, &mut self.ram);
             self.now.0 += 5_000;

@@ -104,7 +104,6 @@ impl Flushes {
     }
 
     pub(crate) fn add_volume(&mut self, slot: VolumeSlot, shared: &Shared) {
-        shared.take_unheard(slot);
         self.forget(Device::Origin(slot), shared);
     }
 

@@ -10,24 +10,18 @@ pub(crate) struct Join<T> {
     pub(crate) volume: VolumeSlot,
     pub(crate) outstanding: u32,
     pub(crate) failure: Option<Failure>,
-    /// Whether a flush follows (a trim with FUA).
-    pub(crate) flush_after: FlushAfter,
+    /// A flush still follows (a trim with FUA).
+    pub(crate) flush_after: bool,
     /// A piece is on the origin alone, or was read from it.
     pub(crate) bypassed: bool,
     /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost
     /// what is done already, and whoever hears of that flush does not know of this write yet (I10).
     pub(crate) origin_mark: u64,
     pub(crate) is_flush: bool,
+    /// It is a flush that a client asked for, and that hears for all.
+    pub(crate) hears: bool,
     /// Its answer says that something is kept.
     pub(crate) promises: bool,
-}
-
-/// A flush that follows a request before it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlushAfter {
-    No,
-    Yet,
-    Asked,
 }
 
 /// A request that is answered.

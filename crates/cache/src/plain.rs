@@ -25,8 +25,8 @@ struct Pending {
 pub struct Plain {
     pending: Slots<Pending>,
     actions: VecDeque<Action>,
-    /// Volumes of which a flush failed that nobody asked for here, or a write with FUA alone: data
-    /// written here may be lost, and the next to ask must hear of it.
+    /// Volumes of which a flush failed that no client asked for here: data written here may be lost,
+    /// and the next to ask must hear of it.
     doubted: Vec<VolumeSlot>,
     acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
@@ -121,22 +121,22 @@ impl Plain {
             });
             return;
         }
-        let result = if pending.request.kind == RequestKind::Flush || pending.has_flushed {
-            self.believed(op, result)
+        let is_flush = pending.request.kind == RequestKind::Flush;
+        let hears = is_flush && !pending.request.id.is_unheard();
+        let (volume, flushes) = (pending.request.volume, is_flush || pending.has_flushed);
+        let result = if flushes {
+            self.believed(volume, result)
         } else {
             result
         };
         let Some(Pending {
-            request,
-            started,
-            has_flushed,
-            ..
+            request, started, ..
         }) = self.pending.remove(op.0)
         else {
             return;
         };
-        if has_flushed && result.is_err() {
-            self.flush_failed(request.volume);
+        if flushes && result.is_err() && !hears {
+            self.flush_failed(volume);
         }
         let result = match result {
             // Nothing depends on a discard.
@@ -173,13 +173,13 @@ impl Plain {
     }
 
     /// The result of a flush, as far as it says something about all that was written here.
-    fn believed(&mut self, op: OpId, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
-        let volume = self
-            .pending
-            .get_mut(op.0)
-            .map(|pending| pending.request.volume);
+    fn believed(
+        &mut self,
+        volume: VolumeSlot,
+        result: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let before = self.doubted.len();
-        self.doubted.retain(|doubted| Some(*doubted) != volume);
+        self.doubted.retain(|doubted| *doubted != volume);
         if self.doubted.len() < before {
             return Err(DeviceError::Io);
         }

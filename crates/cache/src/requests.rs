@@ -7,7 +7,7 @@ use forebay_engine::{
 };
 
 use crate::host::Host;
-use crate::join::{FlushAfter, Join, Joined};
+use crate::join::{Join, Joined};
 use crate::message::Message;
 
 /// A client's request.
@@ -23,6 +23,8 @@ pub struct ClientRequest {
     pub len_bytes: u32,
     /// The answer waits for a flush as well.
     pub flush_after: bool,
+    /// No client asks, but the daemon: of a flush that fails the next client is told too (I10).
+    pub is_of_daemon: bool,
 }
 
 impl ClientRequest {
@@ -35,6 +37,16 @@ impl ClientRequest {
             offset_bytes: 0,
             len_bytes: 0,
             flush_after: false,
+            is_of_daemon: false,
+        }
+    }
+
+    /// A flush of a volume for the daemon itself.
+    #[must_use]
+    pub fn flush_of_daemon(volume: VolumeSlot) -> ClientRequest {
+        ClientRequest {
+            is_of_daemon: true,
+            ..ClientRequest::flush(volume)
         }
     }
 }
@@ -124,24 +136,21 @@ impl<T> Host<T> {
             volume,
             kind,
             flush_after,
+            is_of_daemon,
             ..
         } = request;
         let is_flush = kind == RequestKind::Flush;
-        let is_unheard = is_flush && self.shared.take_unheard(volume);
         let join = self.joins.insert(Join {
             payload,
             volume,
             // It is outstanding by itself until its pieces are submitted.
             outstanding: 1,
-            failure: is_unheard.then_some(Failure::Io),
-            flush_after: if flush_after {
-                FlushAfter::Yet
-            } else {
-                FlushAfter::No
-            },
+            failure: None,
+            flush_after,
             bypassed: false,
             origin_mark: self.shared.origin_mark(volume),
             is_flush,
+            hears: is_flush && !is_of_daemon,
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
         });
         if is_flush {
@@ -196,7 +205,9 @@ impl<T> Host<T> {
 
     /// A flush is for all shards: any of them may hold what was written before it (I7).
     fn submit_flush(&mut self, now: Nanos, join: u32, volume: VolumeSlot, memory: &mut dyn Memory) {
+        let hears = self.joins.get_mut(join).is_some_and(|join| join.hears);
         let id = self.request_id(join);
+        let id = if hears { id } else { id.unheard() };
         for shard in 0..self.owners.len() as u16 {
             self.part_begins(join);
             let request = Request {
@@ -259,18 +270,13 @@ impl<T> Host<T> {
         {
             join.failure.get_or_insert(Failure::Io);
         }
-        if join.flush_after == FlushAfter::Yet && join.failure.is_none() {
-            join.flush_after = FlushAfter::Asked;
+        if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
             join.outstanding = 1;
             let volume = join.volume;
             self.submit_flush(now, id, volume, memory);
             return self.part_answered(now, id, Ok(()), memory);
         }
         let join = self.joins.remove(id).expect("just seen");
-        if join.flush_after == FlushAfter::Asked && join.failure.is_some() {
-            // Its client hears that a trim failed: that says nothing of earlier writes (I10).
-            self.shared.leave_unheard(join.volume);
-        }
         let joined = Joined {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),

@@ -16,10 +16,6 @@ pub struct Shared {
     /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
     /// only asks whether there was one.
     failed: [AtomicU64; 64],
-    /// Volumes of which a flush failed, and a request that was none was answered with that.
-    unheard: Mutex<Vec<VolumeSlot>>,
-    /// There are such: read before the lock is taken.
-    has_unheard: AtomicBool,
     /// Some shard failed: read before every answer that relies on the cache (I22).
     has_failed: AtomicBool,
     cache_devices: Mutex<CacheDevices>,
@@ -41,8 +37,6 @@ impl Default for Shared {
         Shared {
             gates: Mutex::default(),
             failed: [const { AtomicU64::new(0) }; 64],
-            unheard: Mutex::default(),
-            has_unheard: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             cache_devices: Mutex::default(),
         }
@@ -93,32 +87,6 @@ impl Shared {
     /// A number that is another after a flush of the volume's origin has failed.
     pub(crate) fn origin_mark(&self, volume: VolumeSlot) -> u64 {
         self.failed[usize::from(volume.0) % self.failed.len()].load(Ordering::SeqCst)
-    }
-
-    /// The next flush of the volume is to fail: one has failed that no flush was answered with.
-    pub(crate) fn leave_unheard(&self, volume: VolumeSlot) {
-        let mut unheard = self.unheard();
-        if !unheard.contains(&volume) {
-            unheard.push(volume);
-        }
-        self.has_unheard.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether a flush of the volume is to fail for one before it; the next is not.
-    pub(crate) fn take_unheard(&self, volume: VolumeSlot) -> bool {
-        if !self.has_unheard.load(Ordering::SeqCst) {
-            return false;
-        }
-        let mut unheard = self.unheard();
-        let before = unheard.len();
-        unheard.retain(|other| *other != volume);
-        self.has_unheard
-            .store(!unheard.is_empty(), Ordering::SeqCst);
-        unheard.len() < before
-    }
-
-    fn unheard(&self) -> MutexGuard<'_, Vec<VolumeSlot>> {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cache_devices(&self) -> MutexGuard<'_, CacheDevices> {

@@ -171,6 +171,7 @@ fn fails_in_its_flush(host: &mut Host<u32>, name: u32, kind: RequestKind) {
         offset_bytes: 0,
         len_bytes: 4096,
         flush_after: kind == RequestKind::Discard,
+        is_of_daemon: false,
     };
     host.submit(NOW, name, request, [Buf::EMPTY], &mut NoMemory::default());
     host.advance(NOW, &mut NoMemory::default());

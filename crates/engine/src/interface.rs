@@ -202,10 +202,28 @@ impl Memory for NoMemory {
     }
 }
 
-/// The driver's name for a request; comes back in its [`Ack`]. The highest bit is not the
+/// The driver's name for a request; comes back in its [`Ack`]. The two highest bits are not the
 /// driver's to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
+
+/// Names of flushes have this bit if no client that asked for one hears of their failure.
+const UNHEARD: u64 = 1 << 62;
+
+impl RequestId {
+    /// The name of a flush that is not a client's own: it follows a trim, or the daemon asks. Its
+    /// failure leaves that of the next flush as it is (I10).
+    #[must_use]
+    pub fn unheard(self) -> RequestId {
+        RequestId(self.0 | UNHEARD)
+    }
+
+    /// Whether it is such a name.
+    #[must_use]
+    pub fn is_unheard(self) -> bool {
+        self.0 & UNHEARD != 0
+    }
+}
 
 /// Which attached volume, as the driver numbered it with [`crate::Engine::add_volume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

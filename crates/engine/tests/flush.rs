@@ -4,7 +4,9 @@ mod common;
 
 use common::Fate;
 use common::Rig;
-use forebay_engine::{Action, Buf, Device, Failure, Mode, Nanos, Operation, RequestKind, Settings};
+use forebay_engine::{
+    Action, Buf, Device, Failure, Mode, Nanos, Operation, RequestId, RequestKind, Settings,
+};
 
 const BLOCK: u64 = 4096;
 
@@ -100,4 +102,24 @@ fn a_failed_flush_of_what_a_client_wrote_to_the_origin_is_told_once() {
     rig.fate = |_| Fate::Done;
     assert_eq!(flushed(&mut rig), Err(Failure::Io));
     assert_eq!(flushed(&mut rig), Ok(()));
+}
+
+/// I10. A command that hears of it, or a trim that is made durable, does not learn from it that
+/// earlier writes may be lost.
+#[test]
+fn a_failed_flush_that_no_client_asked_for_is_told_to_the_next_that_does() {
+    for fails_in_its_own in [true, false] {
+        let mut rig = rig(Mode::Writearound);
+        rig.write(0, &[1; BLOCK as usize], false);
+        if !fails_in_its_own {
+            until_a_flush_failed(&mut rig);
+        }
+        rig.fate = flushes_of_the_origin_fail;
+        let name = RequestId(1 << 20).unheard();
+        rig.start_as(name, RequestKind::Flush, 0, 0, Buf::EMPTY);
+        assert_eq!(rig.finish(name), Err(Failure::Io));
+        rig.fate = |_| Fate::Done;
+        assert_eq!(flushed(&mut rig), Err(Failure::Io), "{fails_in_its_own}");
+        assert_eq!(flushed(&mut rig), Ok(()));
+    }
 }

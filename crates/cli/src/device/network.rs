@@ -45,7 +45,7 @@ pub(crate) fn may_be_there(path: &Path) -> bool {
 pub(crate) fn was_refused(path: &Path, why: &anyhow::Error) -> bool {
     match uri::as_uri(path) {
         Some(_) => !why.is::<Unreachable>(),
-        None => !why.chain().any(is_absence),
+        None => path.exists() && !why.chain().any(is_absence),
     }
 }
 

@@ -115,7 +115,7 @@ impl Cluster {
         let mut command = on_this(&self.scratch, "setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-nbd"])
-            .args(["--persistent", "--shared", "4", "--format", "raw"])
+            .args(["--persistent", "--shared", "8", "--format", "raw"])
             .args(["--export-name", image])
             .args(["--cache", cache, "--discard", "unmap", "--socket"])
             .arg(socket)

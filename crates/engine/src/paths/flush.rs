@@ -45,7 +45,9 @@ impl Engine {
     ) {
         for waiter in waiting {
             match waiter {
-                OriginWaiter::Request(request) => self.finish_part(now, request, answer),
+                OriginWaiter::Request(request) | OriginWaiter::Unheard(request) => {
+                    self.finish_part(now, request, answer);
+                }
                 OriginWaiter::Job(job) => self.job_origin_durable(now, job, answer, memory),
             }
         }
@@ -56,6 +58,7 @@ impl Engine {
         self.store.stats.flush_requests += 1;
         self.store.sync_writer.flushed();
         let volume = request.volume;
+        let is_unheard = request.id.is_unheard();
         let index = self.begin_request(since, request);
         if self.store.failed_cache() {
             self.flush_of_failed(now, index, volume);
@@ -65,14 +68,19 @@ impl Engine {
                 .await_durable(self.store.last_number(), Waiter::Request(index));
         }
         let state = self.store.volume(volume);
-        if std::mem::take(&mut state.flush_error) {
+        if state.flush_error {
+            state.flush_error = is_unheard;
             self.add_part(index);
             self.finish_part(now, index, Err(Failure::Io));
         }
         if self.needs_origin_flush(volume) && !planted::is(Bug::OriginNotFlushed) {
             self.add_part(index);
-            self.store
-                .await_origin(volume, OriginWaiter::Request(index));
+            let waiter = if is_unheard {
+                OriginWaiter::Unheard(index)
+            } else {
+                OriginWaiter::Request(index)
+            };
+            self.store.await_origin(volume, waiter);
         }
         self.finish_part(now, index, Ok(()));
     }

@@ -100,7 +100,10 @@ pub(crate) struct Volume {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWaiter {
+    /// A client's flush.
     Request(RequestIndex),
+    /// A flush of whose failure no client hears that asked for one.
+    Unheard(RequestIndex),
     Job(JobId),
 }
 

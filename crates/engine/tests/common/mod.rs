@@ -226,6 +226,18 @@ impl<C: Storage> Rig<C> {
         buf: Buf,
     ) -> RequestId {
         let id = RequestId(self.next_id);
+        self.start_as(id, kind, offset_bytes, len_bytes, buf)
+    }
+
+    /// Likewise, by a name of the test's own.
+    pub fn start_as(
+        &mut self,
+        id: RequestId,
+        kind: RequestKind,
+        offset_bytes: u64,
+        len_bytes: u32,
+        buf: Buf,
+    ) -> RequestId {
         self.next_id += 1;
         let request = Request {
             id,

@@ -90,12 +90,15 @@ impl World<'_> {
     /// Gives a request to the thread that has it.
     fn send(&mut self, host: usize, id: u64, (range, kind): (Range, Kind), bufs: &[(Range, Buf)]) {
         let (kind, offset_bytes, len_bytes) = request_of(range, kind);
+        let pending = self.requests.get(&id);
+        let is_of_daemon = pending.is_some_and(|pending| pending.command.is_some());
         let request = ClientRequest {
             volume: VolumeSlot(range.volume),
             kind,
             offset_bytes,
             len_bytes,
             flush_after: false,
+            is_of_daemon,
         };
         let bufs = bufs.iter().map(|(_, buf)| *buf);
         self.hosts[host].submit(self.now, id, request, bufs, &mut self.memory);
@@ -258,7 +261,8 @@ impl World<'_> {
                 }
             }
             Kind::Flush => {
-                if !pending.untold {
+                let is_of_daemon = pending.command.is_some();
+                if !pending.untold && !is_of_daemon {
                     // The answer has told of failures before the request.
                     let heard = &mut self.volumes[usize::from(range.volume)].heard;
                     *heard = pending.since.max(*heard);
@@ -266,13 +270,16 @@ impl World<'_> {
                 let flushes = self
                     .requests
                     .values()
-                    .filter(|other| other.kind == Kind::Flush);
+                    .filter(|other| other.kind == Kind::Flush && other.command.is_none());
                 let others = flushes
                     .filter(|other| other.range.volume == range.volume)
                     .count()
                     > 0;
-                self.model
-                    .flushed(range.volume, pending.submitted, ok, others);
+                // No client hears of a failure that a command is told.
+                if ok || !is_of_daemon {
+                    self.model
+                        .flushed(range.volume, pending.submitted, ok, others);
+                }
                 // Blocks that a failed flush leaves in doubt are whole in the log, not on the
                 // origin.
                 self.volumes[usize::from(range.volume)].through &= ok;

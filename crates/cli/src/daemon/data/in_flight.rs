@@ -153,6 +153,7 @@ impl Worker {
             offset_bytes,
             len_bytes,
             flush_after: command.needs_flush_after(),
+            is_of_daemon: false,
         };
         self.submit(requester, request, parts);
     }
@@ -203,7 +204,7 @@ impl Worker {
             parts: Parts::new(),
             timed: None,
         };
-        let (request, none) = (ClientRequest::flush(volume), []);
+        let (request, none) = (ClientRequest::flush_of_daemon(volume), []);
         self.host
             .submit(self.now, in_flight, request, none, &mut self.arena);
     }

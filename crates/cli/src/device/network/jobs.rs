@@ -179,6 +179,22 @@ impl Jobs {
         }
     }
 
+    /// The further connections are gone: what they had is asked again, before what waits.
+    pub(super) fn lost_on_further(&mut self) {
+        self.requests.retain(|(via, _), _| *via == 0);
+        for slot in std::mem::take(&mut self.flying).into_iter().rev() {
+            let Some(job) = self.slots.get_mut(slot).filter(|job| job.via > 0) else {
+                self.flying.insert(0, slot);
+                continue;
+            };
+            job.since = Instant::now();
+            (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
+            if !self.waiting.contains(&slot) {
+                self.waiting.push_front(slot);
+            }
+        }
+    }
+
     /// Takes the jobs off that have waited for so long; none of them is with a server.
     pub(super) fn take_expired(&mut self, limit: Duration) -> Vec<RemoteJob> {
         let slots = &mut self.slots;

@@ -18,7 +18,8 @@ const FURTHER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens further connections for reads, where the server lets several clients at its export see each
 /// other's writes (`CAN_MULTI_CONN`). Fewer than the name says are no error.
-pub(super) fn further(uri: &ExportUri, export: &OpenExport) -> Vec<Link> {
+pub(super) fn further(uri: &ExportUri, first: &Link) -> Vec<Link> {
+    let export = &first.export;
     let wanted = if export.can(transmission_flag::CAN_MULTI_CONN) {
         uri.connections
     } else {
@@ -27,7 +28,8 @@ pub(super) fn further(uri: &ExportUri, export: &OpenExport) -> Vec<Link> {
     let opened = (1..wanted).map_while(|_| {
         let (stream, other) = connect(uri, FURTHER_LIMIT).ok()?;
         stream.set_nonblocking().ok()?;
-        (other == *export).then(|| Link::new(stream, Answers::default(), other))
+        let is_same = other == *export && stream.has_peer_of(&first.stream);
+        is_same.then(|| Link::new(stream, Answers::default(), other))
     });
     opened.collect()
 }
@@ -63,6 +65,8 @@ impl Link {
     pub(super) fn send(&mut self) -> Result<()> {
         while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
+                // TLS has a record to send first.
+                Ok(0) if self.stream.wants_write() => return Ok(()),
                 Ok(0) => bail!("it takes no more"),
                 Ok(count) => self.sent += count,
                 Err(error) if is_passing(&error) => return Ok(()),

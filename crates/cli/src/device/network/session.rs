@@ -183,7 +183,7 @@ fn check(uri: &ExportUri, export: &OpenExport, read_only: bool) -> Result<()> {
 
 /// The first connection, and further ones for reads.
 fn joined(uri: &ExportUri, first: Link) -> Vec<Link> {
-    let further = further(uri, &first.export);
+    let further = further(uri, &first);
     std::iter::once(first).chain(further).collect()
 }
 
@@ -201,8 +201,8 @@ struct Session {
     /// The export as it was when it was opened.
     facts: OpenExport,
     inbox: Arc<Inbox>,
-    /// The connections: the first has all changes and flushes, and reads go to any. Where one breaks
-    /// all are given up, so that a write has one way at a time. None while the server is away.
+    /// The connections: the first has all changes and flushes, and reads go to any. None while the
+    /// server is away.
     links: Vec<Link>,
     jobs: Jobs,
     resend: Resend,
@@ -248,7 +248,14 @@ impl Session {
         self.make_requests();
         let mut goes_on = false;
         for via in 0..self.links.len() {
-            goes_on |= self.converse(via)?;
+            match self.converse(via) {
+                Ok(more) => goes_on |= more,
+                Err(why) if via > 0 => {
+                    self.lose_further(&why);
+                    return Ok(true);
+                }
+                Err(why) => return Err(why),
+            }
         }
         Ok(goes_on)
     }
@@ -308,6 +315,9 @@ impl Session {
             let link = &mut self.links[via];
             if !Jobs::has_room(&link.output) {
                 return;
+            }
+            if link.answers.owed() == 0 {
+                link.heard = Instant::now();
             }
             if job.is_change() && is_full {
                 return;
@@ -424,6 +434,19 @@ impl Session {
         self.away = Away::default();
     }
 
+    /// Reads of the further connections are asked again on the first. That one stays: a change that the
+    /// server has of it might otherwise be carried out after a newer one. No other takes their place,
+    /// since a server that was started anew beside this one may not have its changes.
+    fn lose_further(&mut self, why: &anyhow::Error) {
+        tracing::warn!(
+            "a further connection to the server of {} broke ({}); reads have one from here on",
+            self.name.display(),
+            describe(why)
+        );
+        self.links.truncate(1);
+        self.jobs.lost_on_further();
+    }
+
     fn connect_again(&mut self) {
         if self.away.next.is_some_and(|next| Instant::now() < next) {
             return;
@@ -432,6 +455,9 @@ impl Session {
             Ok(link) => {
                 tracing::info!("the server of {} is there again", self.name.display());
                 self.links = joined(&self.uri, link);
+                for link in &mut self.links {
+                    link.heard = Instant::now();
+                }
                 self.away = Away::default();
             }
             Err(why) => {
@@ -506,11 +532,9 @@ impl Session {
 
     fn wait(&self) {
         let mut limit = LOOK;
-        let is_away = self.links.is_empty();
-        if let (true, Some(next)) = (is_away, self.away.next) {
+        if self.links.is_empty() && !self.inbox.is_fenced() {
+            let next = self.away.next.unwrap_or_else(Instant::now);
             limit = limit.min(next.saturating_duration_since(Instant::now()));
-        } else if is_away && !self.inbox.is_fenced() {
-            limit = Duration::ZERO;
         }
         let limit = Timespec {
             tv_sec: 0,

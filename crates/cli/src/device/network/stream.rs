@@ -141,6 +141,22 @@ impl Stream {
         }
     }
 
+    /// Whether the same server is at the other end: the process that listens, or the address.
+    pub(crate) fn has_peer_of(&self, other: &Stream) -> bool {
+        match (self.plain(), other.plain()) {
+            (Plain::Unix(own), Plain::Unix(other)) => {
+                let listener =
+                    |stream: &UnixStream| Some(sockopt::socket_peercred(stream).ok()?.pid);
+                listener(own).is_some() && listener(own) == listener(other)
+            }
+            (Plain::Tcp(own), Plain::Tcp(other)) => {
+                let address = |stream: &TcpStream| stream.peer_addr().ok();
+                address(own).is_some() && address(own) == address(other)
+            }
+            _ => false,
+        }
+    }
+
     /// Lets transfers return at once from now on.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         self.plain().set_nonblocking()

@@ -287,6 +287,7 @@ impl Worker {
             offset_bytes: range.0,
             len_bytes: range.1,
             flush_after: false,
+            is_of_daemon: false,
         };
         if again {
             self.submit_again(requester, request, parts);
