@@ -194,12 +194,12 @@ impl Engine {
         state.on_origin -= 1;
         let (first, end, has_all) = (state.first, state.end, state.on_origin == 0);
         // A flush that failed since may have lost it (I10). A client's own request is failed by its
-        // host; the client of a buffered write has its answer.
+        // host; the client of a buffered write has its answer, and its next flush says so.
         if state.failed_flushes != failed_flushes
             && !state.bypassing.is_empty()
             && MemoryBuffer::part_of(state.request.id).is_some()
         {
-            state.failure.get_or_insert(Failure::Io);
+            self.store.volume(volume).flush_error = true;
         }
         self.store
             .origin_written(now, volume, first, end.0 - first.0);
