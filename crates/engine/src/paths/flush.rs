@@ -73,7 +73,9 @@ impl Engine {
             self.add_part(index);
             self.finish_part(now, index, Err(Failure::Io));
         }
-        if self.needs_origin_flush(volume) && !planted::is(Bug::OriginNotFlushed) {
+        let has_cache = !self.store.failed_cache();
+        let needs_flush = (self.store.attached(volume)).has_unflushed_of_clients(has_cache);
+        if needs_flush && !planted::is(Bug::OriginNotFlushed) {
             self.add_part(index);
             let waiter = if is_unheard {
                 OriginWaiter::Unheard(index)
@@ -114,18 +116,6 @@ impl Engine {
                 Some(failed) if must_wait => failed.flushes.push((index, volume)),
                 _ => self.finish_part(now, index, Ok(())),
             }
-        }
-    }
-
-    /// Whether something acknowledged may be in the origin's volatile cache only.
-    fn needs_origin_flush(&mut self, volume: VolumeSlot) -> bool {
-        let has_cache = !self.store.failed_cache();
-        let state = self.store.volume(volume);
-        if has_cache {
-            state.owes_clients_a_flush()
-        } else {
-            // Write-back is then the only way anything dirty is saved.
-            state.has_unflushed()
         }
     }
 }

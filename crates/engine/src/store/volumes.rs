@@ -207,6 +207,16 @@ impl Volume {
         self.owes_flush || self.owed_in_flight
     }
 
+    /// Whether something acknowledged may be in the origin's volatile cache only.
+    pub(crate) fn has_unflushed_of_clients(&self, has_cache: bool) -> bool {
+        if has_cache {
+            self.owes_clients_a_flush()
+        } else {
+            // Write-back is then the only way anything dirty is saved.
+            self.has_unflushed()
+        }
+    }
+
     /// The stripe of its origin, if that has one whose borders are borders of blocks.
     pub(crate) fn stripe(&self) -> Option<Stripe> {
         self.stripe
@@ -477,11 +487,8 @@ impl Store {
         waiting.append(&mut volume.waiting);
         let mut written = std::mem::take(&mut volume.written_flushing);
         written.append(&mut volume.written);
-        let concerns_clients = if has_cache && !planted::is(Bug::HarmlessTold) {
-            volume.owes_clients_a_flush()
-        } else {
-            volume.has_unflushed()
-        };
+        let concerns_clients =
+            volume.has_unflushed_of_clients(has_cache && !planted::is(Bug::HarmlessTold));
         let mut regions = std::mem::take(&mut volume.flushing);
         regions.append(&mut volume.unflushed);
         volume.uncertain.append(&mut regions);
