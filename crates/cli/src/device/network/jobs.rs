@@ -165,30 +165,26 @@ impl Jobs {
 
     /// The server is gone: jobs it had wait again, in their order.
     pub(super) fn lost(&mut self) {
-        self.requests.clear();
-        for slot in self.flying.drain(..).rev() {
-            if !self.waiting.contains(&slot) {
-                self.waiting.push_front(slot);
-            }
-        }
+        self.lost_from(0);
         for slot in &self.waiting {
             if let Some(job) = self.slots.get_mut(*slot) {
                 job.since = Instant::now();
-                (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
             }
         }
     }
 
-    /// The further connections are gone: what they had is asked again, before what waits.
-    pub(super) fn lost_on_further(&mut self) {
-        self.requests.retain(|(via, _), _| *via == 0);
-        for slot in std::mem::take(&mut self.flying).into_iter().rev() {
-            let Some(job) = self.slots.get_mut(slot).filter(|job| job.via > 0) else {
-                self.flying.insert(0, slot);
-                continue;
-            };
-            job.since = Instant::now();
-            (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
+    /// The connections from this one on are gone: jobs they had wait again, in their order, before the
+    /// others that wait.
+    pub(super) fn lost_from(&mut self, first: usize) {
+        self.requests.retain(|(via, _), _| *via < first);
+        let slots = &self.slots;
+        let is_lost = |slot: &u32| slots.get(*slot).is_none_or(|job| job.via >= first);
+        let lost: Vec<u32> = self.flying.extract_if(.., |slot| is_lost(slot)).collect();
+        for slot in lost.into_iter().rev() {
+            if let Some(job) = self.slots.get_mut(slot) {
+                job.since = Instant::now();
+                (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
+            }
             if !self.waiting.contains(&slot) {
                 self.waiting.push_front(slot);
             }

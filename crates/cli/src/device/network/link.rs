@@ -62,6 +62,13 @@ impl Link {
         }
     }
 
+    /// A request is to be made: from the first on the server owes signs of life.
+    pub(super) fn before_request(&mut self) {
+        if self.answers.owed() == 0 {
+            self.heard = Instant::now();
+        }
+    }
+
     pub(super) fn send(&mut self) -> Result<()> {
         while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {

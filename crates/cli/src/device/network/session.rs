@@ -266,18 +266,14 @@ impl Session {
         let Some(link) = self.links.get_mut(via) else {
             return Ok(false);
         };
-        // The first tells that the server goes away. To look at an idle one costs a system call.
-        if via > 0 && !link.is_in_use() {
+        if !is_watched(via, link) {
             return Ok(false);
         }
         link.send()?;
         let goes_on = link.receive()?;
         self.read_answers(via)?;
         if let Some(link) = self.links.get_mut(via) {
-            if link.answers.owed() == 0 {
-                link.heard = Instant::now();
-            }
-            if link.heard.elapsed() >= self.inbox.timeout() {
+            if link.answers.owed() > 0 && link.heard.elapsed() >= self.inbox.timeout() {
                 bail!(
                     "it has not answered for {} s",
                     self.inbox.timeout().as_secs()
@@ -298,6 +294,7 @@ impl Session {
             && !self.jobs.is_flushing()
         {
             if link.export.can(transmission_flag::SEND_FLUSH) {
+                link.before_request();
                 let (cookie, header) = link.answers.ask(command::FLUSH, 0, 0);
                 link.output.extend(header);
                 self.own_flush = Some(cookie);
@@ -315,9 +312,6 @@ impl Session {
             let link = &mut self.links[via];
             if !Jobs::has_room(&link.output) {
                 return;
-            }
-            if link.answers.owed() == 0 {
-                link.heard = Instant::now();
             }
             if job.is_change() && is_full {
                 return;
@@ -339,6 +333,7 @@ impl Session {
             } else if job.is_change() {
                 self.samples.changed(job.offset_bytes(), job.len_bytes());
             }
+            link.before_request();
             self.jobs
                 .ask(via, &link.export, &mut link.answers, &mut link.output);
         }
@@ -444,7 +439,7 @@ impl Session {
             describe(why)
         );
         self.links.truncate(1);
-        self.jobs.lost_on_further();
+        self.jobs.lost_from(1);
     }
 
     fn connect_again(&mut self) {
@@ -455,9 +450,6 @@ impl Session {
             Ok(link) => {
                 tracing::info!("the server of {} is there again", self.name.display());
                 self.links = joined(&self.uri, link);
-                for link in &mut self.links {
-                    link.heard = Instant::now();
-                }
                 self.away = Away::default();
             }
             Err(why) => {
@@ -541,8 +533,8 @@ impl Session {
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
         let mut watched = vec![PollFd::new(&self.inbox.event, PollFlags::IN)];
-        let in_use = |(via, link): &(usize, &Link)| *via == 0 || link.is_in_use();
-        for (_, link) in self.links.iter().enumerate().filter(in_use) {
+        let all = self.links.iter().enumerate();
+        for (_, link) in all.filter(|(via, link)| is_watched(*via, link)) {
             let mut events = PollFlags::IN;
             if link.wants_write() {
                 events |= PollFlags::OUT;
@@ -561,6 +553,12 @@ impl Session {
             let _ = link.send();
         }
     }
+}
+
+/// Whether to look at a connection now. The first tells that the server goes away. To look at another
+/// while it is idle costs a system call.
+fn is_watched(via: usize, link: &Link) -> bool {
+    via == 0 || link.is_in_use()
 }
 
 /// The connection for a read: the first with fewer requests than a server takes at a time, so that
