@@ -24,6 +24,16 @@ fn is_possible() -> bool {
     installed("nbdkit") && installed("qemu-system-x86_64")
 }
 
+/// QEMU on a host, with the volume of its daemon.
+fn machine_on_volume(host: &Scratch, more: &[&str]) -> Machine {
+    let volume = format!(
+        "driver=raw,node-name=disk,file.driver=nbd,file.export=guest,file.server.type=unix,file.server.path={}",
+        host.text("nbd")
+    );
+    let disk = ["-blockdev", &volume, "-device", "virtio-blk-pci,drive=disk"];
+    Machine::start(host, &[&disk[..], more].concat())
+}
+
 /// Two hosts, the image between them, and the machine's disk on the first.
 struct Hosts {
     here: Scratch,
@@ -83,14 +93,7 @@ impl Hosts {
     }
 
     fn machine_here(&self) -> Machine {
-        let volume = format!(
-            "driver=raw,node-name=disk,file.driver=nbd,file.export=guest,file.server.type=unix,file.server.path={}",
-            self.here.text("nbd")
-        );
-        Machine::start(
-            &self.here,
-            &["-blockdev", &volume, "-device", "virtio-blk-pci,drive=disk"],
-        )
+        machine_on_volume(&self.here, &[])
     }
 
     /// QEMU there, with the page's options.
@@ -158,18 +161,14 @@ fn a_machine_moves_while_it_writes() {
     let mut machine = hosts.machine_here();
     machine.writes(500);
     let mut other = hosts.machine_there();
-    for command in &commands[..2] {
-        other.command(command);
-    }
+    other.commands(&commands[..2]);
     // The machine goes on writing, so that it never ends by itself.
     let mut drain = first.begin(&hosts.here, &["drain", "guest"]);
     let dirty = || first.status(&hosts.here)["volumes"][0]["dirty_bytes"].as_u64();
     until("little to be dirty", || dirty().unwrap() < 2 * MIB);
     support::run("kill", &["-INT", &drain.id().to_string()]);
     drain.wait().unwrap();
-    for command in &commands[2..4] {
-        machine.command(command);
-    }
+    machine.commands(&commands[2..4]);
     machine.until_move_is("pre-switchover");
     let paused = Instant::now();
     println!(
@@ -180,9 +179,7 @@ fn a_machine_moves_while_it_writes() {
     machine.command(&commands[4]);
     machine.until_move_is("completed");
     other.until_move_is("completed");
-    for command in &commands[5..] {
-        other.command(command);
-    }
+    other.commands(&commands[5..]);
     other.writes(1);
     print_pause(paused.elapsed());
     other.writes(500);
@@ -213,12 +210,8 @@ fn a_move_is_called_off_at_the_pause() {
     let mut machine = hosts.machine_here();
     machine.writes(100);
     let mut other = hosts.machine_there();
-    for command in &commands[..2] {
-        other.command(command);
-    }
-    for command in &commands[2..4] {
-        machine.command(command);
-    }
+    other.commands(&commands[..2]);
+    machine.commands(&commands[2..4]);
     machine.until_move_is("pre-switchover");
     machine.ask("migrate_cancel");
     machine.until_move_is("cancelled");
@@ -249,22 +242,8 @@ fn a_machine_that_is_saved_is_restored_on_another_host() {
     first.command(&hosts.here, &["hand-over", "guest"]);
     first.stop();
     let second = hosts.second_daemon();
-    let volume = format!(
-        "driver=raw,node-name=disk,file.driver=nbd,file.export=guest,file.server.type=unix,file.server.path={}",
-        hosts.there.text("nbd")
-    );
     let restore = format!("exec:cat {saved}");
-    let mut other = Machine::start(
-        &hosts.there,
-        &[
-            "-blockdev",
-            &volume,
-            "-device",
-            "virtio-blk-pci,drive=disk",
-            "-incoming",
-            &restore,
-        ],
-    );
+    let mut other = machine_on_volume(&hosts.there, &["-incoming", &restore]);
     until("the machine to be there", || {
         other.ask("query-status")["status"] == "paused"
     });

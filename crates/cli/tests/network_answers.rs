@@ -6,23 +6,10 @@ mod support;
 use std::process::{Child, Command};
 
 use support::nbd::Client;
-use support::server::{Answer, FLUSH, READ, Server, WRITE};
+use support::server::{Answer, BLOCK, ESHUTDOWN, FLUSH, READ, Server, WRITE, contents, image};
 use support::{Daemon, MIB, Scratch, forebay_says, installed, until};
 
-const BLOCK: u64 = 4096;
-const SIZE: u64 = 32 * MIB;
-/// A host that was shut out gets it from librbd, through `qemu-nbd`.
-const ESHUTDOWN: u32 = 108;
 const EIO: u32 = 5;
-
-fn contents(block: u64) -> Vec<u8> {
-    (block + 1).to_le_bytes().repeat(BLOCK as usize / 8)
-}
-
-/// An image of which each block tells its place.
-fn image() -> Vec<u8> {
-    (0..SIZE / BLOCK).flat_map(contents).collect()
-}
 
 fn daemon(scratch: &Scratch, mode: &str) -> Daemon {
     scratch.file("cache", 64 * MIB);

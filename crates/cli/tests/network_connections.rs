@@ -3,24 +3,11 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
 
 use support::nbd::Client;
-use support::server::{Answer, READ, Server, WRITE};
-use support::{Daemon, MIB, Scratch, installed, until};
-
-const BLOCK: u64 = 4096;
-const SIZE: u64 = 32 * MIB;
-const ESHUTDOWN: u32 = 108;
-
-fn contents(block: u64) -> Vec<u8> {
-    (block + 1).to_le_bytes().repeat(BLOCK as usize / 8)
-}
-
-/// An image of which each block tells its place.
-fn image() -> Vec<u8> {
-    (0..SIZE / BLOCK).flat_map(contents).collect()
-}
+use support::nbdkit;
+use support::server::{Answer, BLOCK, ESHUTDOWN, READ, Server, WRITE, contents, image};
+use support::{Daemon, Scratch, installed, until};
 
 fn daemon(scratch: &Scratch, options: &str) -> Daemon {
     let origin = format!(
@@ -28,6 +15,15 @@ fn daemon(scratch: &Scratch, options: &str) -> Daemon {
         scratch.text("server")
     );
     Daemon::start(scratch, &["--origin", &origin])
+}
+
+/// A daemon on a server that takes several clients, and a client of it that has read.
+fn over_several(scratch: &Scratch, options: &str) -> (Server, Daemon, Client) {
+    let server = Server::start_shared(&scratch.path("server"), image());
+    let daemon = daemon(scratch, options);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    reads_all(&mut client, 0..64);
+    (server, daemon, client)
 }
 
 /// Reads blocks with all requests on their way at once.
@@ -57,16 +53,9 @@ fn a_real_server_has_reads_on_all_and_changes_on_one() {
     for (options, expected) in [("", 4), ("&connections=2", 2), ("&connections=1", 1)] {
         let scratch = Scratch::new();
         std::fs::write(scratch.path("disk"), image()).unwrap();
-        let mut server = Command::new("nbdkit")
-            .args(["--foreground", "--exit-with-parent", "--unix"])
-            .arg(scratch.path("server"))
-            .args(["--filter=log", "--filter=delay", "file", "disk"])
-            .args(["logfile=said", "rdelay=5ms"])
-            .current_dir(scratch.path(""))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nbdkit");
-        until("the server to listen", || scratch.path("server").exists());
+        let served = ["--filter=log", "--filter=delay", "file", "disk"];
+        let how = ["logfile=said", "rdelay=5ms"];
+        let mut server = nbdkit::Server::nbdkit(&scratch, &[&served[..], &how].concat());
         let daemon = daemon(&scratch, options);
         let mut client = Client::connect(&scratch.path("nbd")).unwrap();
         for block in 0..32 {
@@ -76,8 +65,7 @@ fn a_real_server_has_reads_on_all_and_changes_on_one() {
         reads_all(&mut client, 0..256);
         drop(client);
         daemon.stop();
-        let _ = server.kill();
-        let _ = server.wait();
+        server.kill();
         let said = std::fs::read_to_string(scratch.path("said")).unwrap();
         let connections_of = |word: &str| -> BTreeSet<&str> {
             let lines = said.lines().filter(|line| line.contains(word));
@@ -117,10 +105,7 @@ fn one_that_breaks_costs_no_request() {
         (3, "reads have one", 4),
     ] {
         let scratch = Scratch::new();
-        let server = Server::start_shared(&scratch.path("server"), image());
-        let daemon = daemon(&scratch, "");
-        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-        reads_all(&mut client, 0..64);
+        let (server, daemon, mut client) = over_several(&scratch, "");
         assert_eq!(server.clients(), 4);
         let mut is_cut = false;
         server.answer_by(move |request| {
@@ -148,9 +133,7 @@ fn one_that_breaks_costs_no_request() {
 #[test]
 fn one_that_was_idle_for_long_is_no_silent_server() {
     let scratch = Scratch::new();
-    let server = Server::start_shared(&scratch.path("server"), image());
-    let daemon = daemon(&scratch, "&origin-timeout=1");
-    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    let (server, daemon, mut client) = over_several(&scratch, "&origin-timeout=1");
     let began = std::time::Instant::now();
     until("more than the timeout", || {
         began.elapsed().as_millis() > 1500
@@ -168,10 +151,7 @@ fn one_that_was_idle_for_long_is_no_silent_server() {
 fn a_host_that_is_shut_out_on_one_writes_on_none() {
     for told in 0..4 {
         let scratch = Scratch::new();
-        let server = Server::start_shared(&scratch.path("server"), image());
-        let daemon = daemon(&scratch, "");
-        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-        reads_all(&mut client, 0..64);
+        let (server, daemon, mut client) = over_several(&scratch, "");
         server.answer_by(move |request| {
             if request.command == READ && request.client == told {
                 return Answer::Error(ESHUTDOWN);

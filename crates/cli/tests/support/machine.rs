@@ -24,13 +24,16 @@ const PROGRAM: &[u8] = &[
     16, 0, 1, 0, 0x00, 0x7c, 0, 0,
 ];
 
-fn boot_sector() -> [u8; SECTOR] {
+/// A sector that the BIOS starts, with this program.
+pub(crate) fn sector_of(program: &[u8]) -> [u8; SECTOR] {
     let mut sector = [0; SECTOR];
-    let (program, rest) = sector.split_at_mut(PROGRAM.len());
-    program.copy_from_slice(PROGRAM);
-    rest[..8].copy_from_slice(&COPY_SECTOR.to_le_bytes());
+    sector[..program.len()].copy_from_slice(program);
     sector[SECTOR - 2..].copy_from_slice(&[0x55, 0xaa]);
     sector
+}
+
+fn boot_sector() -> [u8; SECTOR] {
+    sector_of(&[PROGRAM, &COPY_SECTOR.to_le_bytes()].concat())
 }
 
 /// Makes an image that begins with it.

@@ -1,36 +1,17 @@
 //! Two hosts that serve one image in turn, over an emulated network.
 
-use std::process::{Child, Command, Stdio};
-
 use super::nbd::Client;
-use super::{Daemon, MIB, Scratch, until};
+use super::nbdkit::Server;
+use super::{Daemon, MIB, Scratch};
 
 /// Of 10 Gbit/s, and a millisecond more for each request.
 const NETWORK: [&str; 3] = ["rate=10G", "rdelay=1ms", "wdelay=1ms"];
 
-pub(crate) struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// An image behind a server that is a network away.
 pub(crate) fn network_disk(scratch: &Scratch, size_bytes: u64) -> Server {
     scratch.file("disk", size_bytes);
-    let child = Command::new("nbdkit")
-        .args(["--foreground", "--exit-with-parent", "--unix"])
-        .arg(scratch.path("server"))
-        .args(["--filter=rate", "--filter=delay", "file", "disk"])
-        .args(NETWORK)
-        .current_dir(scratch.path("."))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nbdkit");
-    until("the server to listen", || scratch.path("server").exists());
-    Server(child)
+    let served = ["--filter=rate", "--filter=delay", "file", "disk"];
+    Server::nbdkit(scratch, &[&served[..], &NETWORK].concat())
 }
 
 /// A daemon that serves that image as `guest`, with an empty cache, and keeps what is dirty.

@@ -6,6 +6,24 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use super::MIB;
+
+/// The image that most tests have behind it, in bytes, and its blocks.
+pub(crate) const SIZE: u64 = 32 * MIB;
+pub(crate) const BLOCK: u64 = 4096;
+/// A host that was shut out gets it from librbd, through `qemu-nbd`.
+pub(crate) const ESHUTDOWN: u32 = 108;
+
+/// A block that tells its place.
+pub(crate) fn contents(block: u64) -> Vec<u8> {
+    (block + 1).to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+/// An image of such blocks.
+pub(crate) fn image() -> Vec<u8> {
+    (0..SIZE / BLOCK).flat_map(contents).collect()
+}
+
 const NO_ZEROES: u32 = 2;
 const GO: u32 = 7;
 const INFO: u32 = 3;

@@ -10,6 +10,7 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
+use super::machine::sector_of;
 use super::{Scratch, until};
 
 /// Its program: 16-bit code, which the BIOS loads to 0x7c00 and starts with its disk's number in DL.
@@ -54,10 +55,7 @@ pub(crate) const BLOCKS: u64 = 4096;
 
 /// The sector that it starts from.
 pub(crate) fn boot_sector() -> [u8; 512] {
-    let mut sector = [0; 512];
-    sector[..PROGRAM.len()].copy_from_slice(PROGRAM);
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
+    sector_of(PROGRAM)
 }
 
 /// The number that each block must hold once `last` is written, by block from the first on.
@@ -141,6 +139,12 @@ impl Machine {
             if heard.get("event").is_none() {
                 return heard["return"].take();
             }
+        }
+    }
+
+    pub(crate) fn commands(&mut self, commands: &[Value]) {
+        for command in commands {
+            self.command(command);
         }
     }
 
