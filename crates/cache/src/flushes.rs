@@ -4,7 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::planted::{self, Bug};
-use forebay_engine::{Device, DeviceError, Memory, Nanos, OpId, VolumeSlot};
+use forebay_engine::{
+    Ack, Device, DeviceError, Memory, Nanos, OpId, Request, RequestId, RequestKind, VolumeSlot,
+};
 
 use crate::gate::Left;
 use crate::host::{Host, Order};
@@ -87,6 +89,8 @@ pub(crate) struct Flushes {
     groups: Slots<Group>,
     /// Results of flushes for the control plane.
     pub(crate) for_control: VecDeque<ControlFlush>,
+    /// Flushes that clients of other hosts wait for, by the shard here that answers.
+    of_others: HashMap<(u16, RequestId), VolumeSlot>,
 }
 
 impl Flushes {
@@ -122,6 +126,22 @@ impl Flushes {
         self.devices
             .get(&device)
             .map_or(0, |flush| flush.taken.len() + flush.queued.len())
+    }
+
+    /// A shard here is asked by another host.
+    pub(crate) fn asked_by_another(&mut self, shard: u16, request: &Request) {
+        if request.kind == RequestKind::Flush && !request.id.is_unheard() {
+            (self.of_others).insert((shard, request.id), request.volume);
+        }
+    }
+
+    /// A shard here answers another host: the volume, if that is the failure of a client's flush.
+    pub(crate) fn fails_another(&mut self, shard: u16, ack: &Ack) -> Option<VolumeSlot> {
+        if self.of_others.is_empty() {
+            return None;
+        }
+        let volume = self.of_others.remove(&(shard, ack.id))?;
+        ack.result.is_err().then_some(volume)
     }
 
     fn device(&mut self, device: Device) -> &mut DeviceFlush {

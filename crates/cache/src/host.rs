@@ -250,8 +250,11 @@ impl<T> Host<T> {
     /// Takes a message of another host.
     pub fn receive(&mut self, now: Nanos, message: Message, memory: &mut dyn Memory) {
         match message {
-            Message::Submit(shard, request) => self.submit_to_shard(now, shard, request, memory),
-            Message::Answer(ack) => self.answered(now, ack, memory),
+            Message::Submit(shard, request) => {
+                self.flushes.asked_by_another(shard, &request);
+                self.submit_to_shard(now, shard, request, memory);
+            }
+            Message::Answer(ack) => self.answered_by_another(now, ack, memory),
             Message::Flush(device) => self.flush_now(device),
             Message::Flushed {
                 device,
@@ -308,7 +311,7 @@ impl<T> Host<T> {
     #[inline(always)]
     fn take_results(&mut self, now: Nanos, number: u16, memory: &mut dyn Memory) {
         while let Some(ack) = self.own_shard(number).and_then(Shard::next_ack) {
-            self.answered(now, ack, memory);
+            self.answered(now, number, ack, memory);
         }
         while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
             self.take_action(now, number, action);

@@ -22,6 +22,8 @@ pub(crate) struct Join<T> {
     pub(crate) hears: bool,
     /// Its answer says that something is kept.
     pub(crate) promises: bool,
+    /// Failures of a flush that its client is yet to hear of.
+    pub(crate) reports: u32,
 }
 
 /// A request that is answered.

@@ -152,6 +152,7 @@ impl<T> Host<T> {
             is_flush,
             hears: is_flush && !is_of_daemon,
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
+            reports: 0,
         });
         if is_flush {
             self.submit_flush(now, join, volume, memory);
@@ -232,19 +233,36 @@ impl<T> Host<T> {
         }
     }
 
-    /// A shard has answered, here or on another host.
-    pub(crate) fn answered(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
+    /// A shard here has answered.
+    pub(crate) fn answered(&mut self, now: Nanos, shard: u16, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
-            if ack.bypassed
-                && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
-            {
-                join.bypassed = true;
-            }
-            self.part_answered(now, ack.id.0 as u32, ack.result, memory);
-        } else {
-            self.send(asker, Message::Answer(ack));
+            return self.answered_here(now, ack, memory);
         }
+        if let Some(volume) = self.flushes.fails_another(shard, &ack) {
+            self.shared.owe_report(volume);
+        }
+        self.send(asker, Message::Answer(ack));
+    }
+
+    /// A shard of another host has answered.
+    pub(crate) fn answered_by_another(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
+        if ack.result.is_err()
+            && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
+        {
+            // The host of the shard owes a report since it knows.
+            join.reports += u32::from(join.hears);
+        }
+        self.answered_here(now, ack, memory);
+    }
+
+    fn answered_here(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
+        if ack.bypassed
+            && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
+        {
+            join.bypassed = true;
+        }
+        self.part_answered(now, ack.id.0 as u32, ack.result, memory);
     }
 
     fn part_answered(
@@ -258,6 +276,10 @@ impl<T> Host<T> {
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
             join.failure.get_or_insert(failure);
+            if join.hears {
+                join.reports += 1;
+                self.shared.owe_report(join.volume);
+            }
         }
         join.outstanding -= 1;
         if join.outstanding > 0 {
@@ -269,6 +291,13 @@ impl<T> Host<T> {
             && self.shared.origin_mark(join.volume) != join.origin_mark
         {
             join.failure.get_or_insert(Failure::Io);
+        }
+        if join.is_flush {
+            self.shared.report_made(join.volume, join.reports);
+            // The other client may never hear of its failure: a crash may come first (I10).
+            if join.failure.is_none() && self.shared.owes_report(join.volume) {
+                join.failure = Some(Failure::Io);
+            }
         }
         if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
             join.outstanding = 1;

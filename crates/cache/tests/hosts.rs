@@ -200,3 +200,59 @@ fn a_flush_that_fails_for_a_change_alone_fails_the_next_flush_too() {
         assert_eq!(answers(&mut hosts[0]), [(3, Ok(()))], "told once: {kind:?}");
     }
 }
+
+/// Threads with a shard each.
+fn hosts_with_a_shard_each() -> [Host<u32>; 2] {
+    let shared = Arc::new(Shared::default());
+    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), 2).expect("a geometry");
+    [0, 1].map(|index| {
+        let mut host = Host::new((index, 2), vec![0, 1], geometry, Arc::clone(&shared));
+        host.add_shard(index, Shard::Plain(Box::<Plain>::default()));
+        let config = VolumeConfig {
+            base: BlockKey(0),
+            reserved_blocks: 256,
+            size_bytes: 1 << 20,
+            mode: Mode::Passthrough,
+        };
+        host.add_volume(VOLUME, config);
+        host
+    })
+}
+
+/// Delivers the messages of one thread to the other.
+fn deliver(from: &mut Host<u32>, to: &mut Host<u32>) {
+    while let Some((_, message)) = from.next_message() {
+        hears(to, message);
+    }
+}
+
+/// Takes a flush of thread 1, which asks thread 0 too, to its end.
+fn flush_of_both(first: &mut Host<u32>, second: &mut Host<u32>, name: u32) {
+    assert!(flush(second, name));
+    ended(second, Ok(()));
+    deliver(second, first);
+    assert!(is_ordered(first));
+    ended(first, Ok(()));
+    deliver(first, second);
+}
+
+/// A client's flush has failed, but the answer is still on its way: nobody hears that all is well
+/// before.
+#[test]
+fn a_flush_does_not_overtake_the_report_of_another_ones_failure() {
+    let [mut first, mut second] = hosts_with_a_shard_each();
+    assert!(flush(&mut first, 1));
+    ended(&mut first, Err(DeviceError::Io));
+    deliver(&mut first, &mut second);
+    assert!(is_ordered(&mut second));
+    ended(&mut second, Ok(()));
+    let held: Vec<_> = std::iter::from_fn(|| second.next_message()).collect();
+    flush_of_both(&mut first, &mut second, 2);
+    assert_eq!(answers(&mut second), [(2, Err(Failure::Io))]);
+    for (_, message) in held {
+        hears(&mut first, message);
+    }
+    assert_eq!(answers(&mut first), [(1, Err(Failure::Io))]);
+    flush_of_both(&mut first, &mut second, 3);
+    assert_eq!(answers(&mut second), [(3, Ok(()))], "told once");
+}
