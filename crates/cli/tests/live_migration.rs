@@ -10,15 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use support::moving::{daemon, dirty_mib, make_dirty, network_disk};
-use support::nbd::Client;
-use support::writing_machine::{BLOCKS, Machine, boot_sector, expected, number_of};
-use support::{Daemon, MIB, Scratch, installed, until};
+use support::moving::{dirty_mib, network_disk};
+use support::moving_machine::Hosts;
+use support::writing_machine::Machine;
+use support::{MIB, Scratch, installed, until};
 
 const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
-const BLOCK: u64 = 4096;
-/// Room for all that the machine writes, and as much behind it.
-const DISK_BYTES: u64 = 2 * BLOCKS * BLOCK;
 
 fn is_possible() -> bool {
     installed("nbdkit") && installed("qemu-system-x86_64")
@@ -34,47 +31,11 @@ fn machine_on_volume(host: &Scratch, more: &[&str]) -> Machine {
     Machine::start(host, &[&disk[..], more].concat())
 }
 
-/// Two hosts, the image between them, and the machine's disk on the first.
-struct Hosts {
-    here: Scratch,
-    there: Scratch,
-    disk: Scratch,
-    cache_bytes: u64,
-    dirty_mib: u64,
-}
-
 impl Hosts {
-    fn new(dirty_mib: u64) -> Hosts {
-        Hosts {
-            here: Scratch::new(),
-            there: Scratch::new(),
-            disk: Scratch::new(),
-            cache_bytes: (dirty_mib * 2 + 128) * MIB,
-            dirty_mib,
-        }
-    }
-
-    fn size_bytes(&self) -> u64 {
-        DISK_BYTES + self.dirty_mib * MIB
-    }
-
-    fn first_daemon(&self) -> Daemon {
-        let daemon = daemon(&self.here, &self.disk, self.cache_bytes);
-        let dirty = make_dirty(&daemon, &self.here, DISK_BYTES, self.dirty_mib);
-        println!("{} MiB dirty before the machine starts", dirty / MIB);
-        let mut client = Client::connect(&self.here.path("nbd")).unwrap();
-        client.write(0, &boot_sector());
-        daemon
-    }
-
-    fn second_daemon(&self) -> Daemon {
-        daemon(&self.there, &self.disk, self.cache_bytes)
-    }
-
     /// The page with the names of this test.
     fn text(&self) -> String {
         let (_, after) = PAGE.split_once("**Live migration**").expect("its part");
-        let (part, _) = after.split_once("**A snapshot**").expect("the next part");
+        let (part, _) = after.split_once("**With libvirt**").expect("the next part");
         part.replace("536870912", &self.size_bytes().to_string())
             .replace(
                 "tcp:192.0.2.2:4444",
@@ -106,30 +67,6 @@ impl Hosts {
         assert!(options.contains(&"-incoming"), "{options:?}");
         Machine::start(&self.there, &options)
     }
-
-    /// Every number was written once, in order, here and then there, and is on the volume.
-    fn assert_whole(&self, mut said: Vec<u8>, more: &[u8]) {
-        said.extend(more);
-        let words = said.chunks_exact(4);
-        let numbers: Vec<u64> = words
-            .map(|word| u32::from_le_bytes(word.try_into().unwrap()).into())
-            .collect();
-        let last = numbers.len() as u64;
-        assert!(numbers.iter().copied().eq(1..=last), "{numbers:?}");
-        let mut client = Client::connect(&self.there.path("nbd")).unwrap();
-        for (block, number) in expected(last) {
-            let found = number_of(&client.read(block * BLOCK, BLOCK as u32));
-            // One more may have been on its way when the machine was stopped.
-            assert!(
-                found == number || found == number + BLOCKS,
-                "block {block}: {found} instead of {number}"
-            );
-        }
-        for at in 0..self.dirty_mib {
-            let bytes = client.read(DISK_BYTES + at * MIB, BLOCK as u32);
-            assert!(bytes.iter().all(|byte| *byte == at as u8), "MiB {at}");
-        }
-    }
 }
 
 #[test]
@@ -159,7 +96,7 @@ fn a_machine_moves_while_it_writes() {
     );
     let first = hosts.first_daemon();
     let mut machine = hosts.machine_here();
-    machine.writes(500);
+    machine.serial.writes(500);
     let mut other = hosts.machine_there();
     other.commands(&commands[..2]);
     // The machine goes on writing, so that it never ends by itself.
@@ -180,11 +117,11 @@ fn a_machine_moves_while_it_writes() {
     machine.until_move_is("completed");
     other.until_move_is("completed");
     other.commands(&commands[5..]);
-    other.writes(1);
+    other.serial.writes(1);
     print_pause(paused.elapsed());
-    other.writes(500);
+    other.serial.writes(500);
     other.ask("stop");
-    hosts.assert_whole(machine.said(), &other.said());
+    hosts.assert_whole(machine.serial.said(), &other.serial.said());
     drop((machine, other));
     second.stop();
     first.stop();
@@ -208,14 +145,14 @@ fn a_move_is_called_off_at_the_pause() {
     let commands = hosts.commands();
     let first = hosts.first_daemon();
     let mut machine = hosts.machine_here();
-    machine.writes(100);
+    machine.serial.writes(100);
     let mut other = hosts.machine_there();
     other.commands(&commands[..2]);
     machine.commands(&commands[2..4]);
     machine.until_move_is("pre-switchover");
     machine.ask("migrate_cancel");
     machine.until_move_is("cancelled");
-    machine.writes(100);
+    machine.serial.writes(100);
     drop((machine, other));
     first.stop();
 }
@@ -230,14 +167,14 @@ fn a_machine_that_is_saved_is_restored_on_another_host() {
     let _network = network_disk(&hosts.disk, hosts.size_bytes());
     let first = hosts.first_daemon();
     let mut machine = hosts.machine_here();
-    machine.writes(500);
+    machine.serial.writes(500);
     machine.ask("stop");
     let saved = hosts.disk.text("saved");
     machine.command(&serde_json::json!({
         "execute": "migrate", "arguments": { "uri": format!("exec:cat > {saved}") },
     }));
     machine.until_move_is("completed");
-    let said = machine.said();
+    let said = machine.serial.said();
     drop(machine);
     first.command(&hosts.here, &["hand-over", "guest"]);
     first.stop();
@@ -248,9 +185,9 @@ fn a_machine_that_is_saved_is_restored_on_another_host() {
         other.ask("query-status")["status"] == "paused"
     });
     other.ask("cont");
-    other.writes(500);
+    other.serial.writes(500);
     other.ask("stop");
-    hosts.assert_whole(said, &other.said());
+    hosts.assert_whole(said, &other.serial.said());
     drop(other);
     second.stop();
 }

@@ -73,12 +73,28 @@ pub(crate) fn number_of(block: &[u8]) -> u64 {
     words[0].into()
 }
 
+/// The line over which such a machine says what it has written.
+pub(crate) struct Serial(pub(crate) PathBuf);
+
+impl Serial {
+    /// Its words on its writes, in bytes.
+    pub(crate) fn said(&self) -> Vec<u8> {
+        std::fs::read(&self.0).unwrap_or_default()
+    }
+
+    /// Waits until it has written so many more blocks.
+    pub(crate) fn writes(&self, more: usize) {
+        let then = self.said().len() + more * 4;
+        until("the machine to write", || self.said().len() >= then);
+    }
+}
+
 /// QEMU with such a machine, and the line over which it is told what to do.
 pub(crate) struct Machine {
     child: Child,
     to: UnixStream,
     from: BufReader<UnixStream>,
-    serial: PathBuf,
+    pub(crate) serial: Serial,
 }
 
 impl Machine {
@@ -116,7 +132,7 @@ impl Machine {
             child,
             to,
             from,
-            serial,
+            serial: Serial(serial),
         };
         let greeting = machine.hear();
         assert!(greeting.get("QMP").is_some(), "{greeting}");
@@ -160,17 +176,6 @@ impl Machine {
             assert_ne!(found, "failed");
             found == state
         });
-    }
-
-    /// Its words on its writes, in bytes.
-    pub(crate) fn said(&self) -> Vec<u8> {
-        std::fs::read(&self.serial).unwrap_or_default()
-    }
-
-    /// Waits until it has written so many more blocks.
-    pub(crate) fn writes(&self, more: usize) {
-        let then = self.said().len() + more * 4;
-        until("the machine to write", || self.said().len() >= then);
     }
 }
 
