@@ -19,7 +19,7 @@ use forebay_engine::format::Sequence;
 use forebay_engine::format::extents::place_of;
 use forebay_engine::planted::{self, Bug};
 use forebay_engine::{
-    Action, Device, DeviceError, Memory, Nanos, OpId, Operation, Slots, TwoPlaces,
+    Action, Buf, Bufs, Device, DeviceError, Memory, Nanos, OpId, Operation, Slots, TwoPlaces,
 };
 
 use crate::host::{Host, Order};
@@ -301,8 +301,10 @@ impl<T> Host<T> {
         let name = (op, device);
         let number_of = |address: u64| place_of(address).0;
         match operation {
-            Operation::OnTwo(two) if two.is_write => self.order_both(now, shard, name, *two),
-            Operation::OnTwo(two) => self.order_either(now, shard, name, *two),
+            Operation::WriteBoth(both) => self.order_both(now, shard, name, *both),
+            Operation::ReadEither { offsets_bytes, buf } => {
+                self.order_either(now, shard, name, offsets_bytes, buf);
+            }
             Operation::Read { offset_bytes, .. } => {
                 self.order_read(now, shard, name, number_of(offset_bytes), operation);
             }
@@ -326,16 +328,23 @@ impl<T> Host<T> {
     }
 
     /// Asks the device that answers sooner, of those that are not lost.
-    fn order_either(&mut self, now: Nanos, shard: u16, name: (OpId, Device), either: TwoPlaces) {
-        let devices = either.offsets_bytes.map(|address| place_of(address).0);
+    fn order_either(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        name: (OpId, Device),
+        offsets_bytes: [u64; 2],
+        buf: Buf,
+    ) {
+        let devices = offsets_bytes.map(|address| place_of(address).0);
         let at = match devices.map(|device| self.two.is_lost(device)) {
             [true, false] => 1,
             [false, true] => 0,
             _ => self.two.loads.sooner(devices),
         };
         let read = Operation::Read {
-            offset_bytes: either.offsets_bytes[at],
-            bufs: either.bufs,
+            offset_bytes: offsets_bytes[at],
+            bufs: Bufs::from_slice(&[buf]),
         };
         self.order_read(now, shard, name, devices[at], read);
     }

@@ -341,8 +341,6 @@ pub(crate) fn one_buf(buf: Buf) -> Bufs {
 /// Two places of the same data, on two cache devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoPlaces {
-    /// The data is written to both, or read from either.
-    pub is_write: bool,
     /// The address of each, in bytes.
     pub offsets_bytes: [u64; 2],
     /// The data, in order.
@@ -367,9 +365,15 @@ pub enum Operation {
         /// The data.
         bufs: Bufs,
     },
-    /// Write to two devices, or read from either (I28). Drivers get it as two writes, or as a read of
-    /// one. Boxed, so that operations stay small.
-    OnTwo(Box<TwoPlaces>),
+    /// Read from whichever of two devices answers sooner (I28). Drivers get it as a read of one.
+    ReadEither {
+        /// The address on each, in bytes.
+        offsets_bytes: [u64; 2],
+        /// Where the data goes.
+        buf: Buf,
+    },
+    /// Write to two devices (I28). Drivers get it as two writes. Boxed, so that operations stay small.
+    WriteBoth(Box<TwoPlaces>),
     /// Make durable every write that completed before this action was handed out. The driver may
     /// serve several flushes of one device with one that starts after all of them.
     Flush,
@@ -395,8 +399,7 @@ impl Operation {
     pub(crate) fn write_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
         match second.filter(|_| !planted::is(Bug::SecondForgotten)) {
             None => Operation::Write { offset_bytes, bufs },
-            Some(second) => Operation::OnTwo(Box::new(TwoPlaces {
-                is_write: true,
+            Some(second) => Operation::WriteBoth(Box::new(TwoPlaces {
                 offsets_bytes: [offset_bytes, second],
                 bufs,
             })),

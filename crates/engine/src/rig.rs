@@ -220,9 +220,13 @@ impl Rig {
         match operation {
             Operation::Read { offset_bytes, bufs } => self.move_data(*offset_bytes, bufs, false),
             Operation::Write { offset_bytes, bufs } => self.move_data(*offset_bytes, bufs, true),
-            Operation::OnTwo(two) => {
-                for address in two.offsets_bytes {
-                    self.move_data(address, &two.bufs, two.is_write);
+            Operation::ReadEither {
+                offsets_bytes: [first, _],
+                buf,
+            } => self.move_data(*first, &one_buf(*buf), false),
+            Operation::WriteBoth(both) => {
+                for address in both.offsets_bytes {
+                    self.move_data(address, &both.bufs, true);
                 }
             }
             _ => {}
@@ -296,10 +300,8 @@ fn with_free_segments(mut log: Log) -> Log {
 /// The kind of the operation, and whether it is of the cache device.
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
-        Operation::Read { .. } => "read",
-        Operation::Write { .. } => "write",
-        Operation::OnTwo(ref two) if two.is_write => "write",
-        Operation::OnTwo(_) => "read",
+        Operation::Read { .. } | Operation::ReadEither { .. } => "read",
+        Operation::Write { .. } | Operation::WriteBoth(_) => "write",
         Operation::Flush => "flush",
         Operation::Discard { .. } | Operation::WriteZeroes { .. } => "range",
     };

@@ -192,7 +192,10 @@ impl Store {
                 }
                 self.operations.times.wants(len_bytes)
             }
-            Operation::OnTwo(two) => self.operations.times.wants(total_bytes(&two.bufs)),
+            Operation::ReadEither { buf, .. } => {
+                self.operations.times.wants(u64::from(buf.len_bytes))
+            }
+            Operation::WriteBoth(both) => self.operations.times.wants(total_bytes(&both.bufs)),
             Operation::Write { bufs, .. } => {
                 let len_bytes = total_bytes(bufs);
                 if matches!(device, Device::Origin(_)) {

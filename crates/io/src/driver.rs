@@ -217,7 +217,7 @@ impl Driver {
             // A part above this decides which flush of a device serves which shards (I21).
             Operation::Flush => return refuse(Err(DeviceError::Unsupported)),
             // It hands out two writes or one read in their place (I28).
-            Operation::OnTwo(_) => {
+            Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
                 return refuse(Err(DeviceError::Unsupported));
             }
             Operation::Read { offset_bytes, bufs } => {
@@ -592,7 +592,7 @@ fn placed(name: Device, mut operation: Operation) -> (Device, Operation) {
         return (name, operation);
     };
     let offset_bytes = match &mut operation {
-        Operation::Flush | Operation::OnTwo(_) => {
+        Operation::Flush | Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
             return (name, operation);
         }
         Operation::Read { offset_bytes, .. }

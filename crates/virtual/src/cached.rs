@@ -258,7 +258,7 @@ impl Cached {
                 Command::write(*offset_bytes, *len_bytes)
             }
             Operation::Flush => Command::flush(),
-            Operation::OnTwo(_) => {
+            Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
                 unreachable!("its cache keeps one copy")
             }
             Operation::Discard {

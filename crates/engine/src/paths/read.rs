@@ -352,12 +352,11 @@ impl Engine {
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.store.log.segment_of(read.slot).pins += 1;
         let buf = read.buf();
-        let bufs = one_buf(buf);
         let operation = match read.attempts {
-            0 => self.store.log.read_of_block(read.slot, bufs),
+            0 => self.store.log.read_of_block(read.slot, buf),
             attempts => Operation::Read {
                 offset_bytes: self.store.log.map.address_at(read.slot, attempts),
-                bufs,
+                bufs: one_buf(buf),
             },
         };
         self.store.stats.cache_data_read_bytes += u64::from(buf.len_bytes);

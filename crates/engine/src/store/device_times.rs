@@ -269,8 +269,8 @@ impl Times {
         let (transfer, len_bytes) = match operation {
             Operation::Read { bufs, .. } => read(bufs),
             Operation::Write { bufs, .. } => written(bufs),
-            Operation::OnTwo(two) if two.is_write => written(&two.bufs),
-            Operation::OnTwo(two) => read(&two.bufs),
+            Operation::ReadEither { buf, .. } => read(std::slice::from_ref(buf)),
+            Operation::WriteBoth(both) => written(&both.bufs),
             Operation::Flush => (Transfer::Flush, 0),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } => return op,
         };

@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::format::extents::MAX_DEVICES;
 use crate::format::{CacheDevice, SegmentId, Sequence, Slot, Stream, Superblock};
-use crate::interface::{Bufs, Operation, TwoPlaces};
+use crate::interface::{Buf, Operation, one_buf};
 use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
 
@@ -299,23 +299,28 @@ impl Log {
 
     /// The read of a block that nothing failed to read yet.
     #[inline(always)]
-    pub(crate) fn read_of_block(&self, slot: Slot, bufs: Bufs) -> Operation {
+    pub(crate) fn read_of_block(&self, slot: Slot, buf: Buf) -> Operation {
         match self.map.near_address(slot) {
-            Some(offset_bytes) => Operation::Read { offset_bytes, bufs },
-            None => self.read_of_far_block(slot, bufs),
+            Some(offset_bytes) => Operation::Read {
+                offset_bytes,
+                bufs: one_buf(buf),
+            },
+            None => self.read_of_far_block(slot, buf),
         }
     }
 
     #[inline(never)]
-    fn read_of_far_block(&self, slot: Slot, bufs: Bufs) -> Operation {
+    fn read_of_far_block(&self, slot: Slot, buf: Buf) -> Operation {
         let (offset_bytes, second) = self.map.addresses_at(slot);
         match second {
-            None => Operation::Read { offset_bytes, bufs },
-            Some(second) => Operation::OnTwo(Box::new(TwoPlaces {
-                is_write: false,
+            None => Operation::Read {
+                offset_bytes,
+                bufs: one_buf(buf),
+            },
+            Some(second) => Operation::ReadEither {
                 offsets_bytes: [offset_bytes, second],
-                bufs,
-            })),
+                buf,
+            },
         }
     }
 

@@ -324,17 +324,20 @@ impl<C: Storage> Rig<C> {
                 })
             }
             Operation::Flush => Ok(()),
-            Operation::OnTwo(two) => two.offsets_bytes.into_iter().try_for_each(|start_bytes| {
-                let mut offset_bytes = start_bytes;
-                two.bufs.iter().try_for_each(|buf| {
-                    let result = match two.is_write {
-                        true => disk.write(offset_bytes, self.ram.bytes(*buf)),
-                        false => disk.read(offset_bytes, self.ram.bytes_mut(*buf)),
-                    };
-                    offset_bytes += u64::from(buf.len_bytes);
-                    result
+            Operation::ReadEither {
+                offsets_bytes: [first, _],
+                buf,
+            } => disk.read(*first, self.ram.bytes_mut(*buf)),
+            Operation::WriteBoth(both) => {
+                (both.offsets_bytes.into_iter()).try_for_each(|start_bytes| {
+                    let mut offset_bytes = start_bytes;
+                    both.bufs.iter().try_for_each(|buf| {
+                        let result = disk.write(offset_bytes, self.ram.bytes(*buf));
+                        offset_bytes += u64::from(buf.len_bytes);
+                        result
+                    })
                 })
-            }),
+            }
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -231,7 +231,7 @@ impl Served {
                 }
             }
             Operation::Flush => {}
-            Operation::OnTwo(_) => {
+            Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
                 unreachable!("the cache keeps one copy")
             }
             Operation::Discard {

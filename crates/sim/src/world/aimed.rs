@@ -27,7 +27,10 @@ impl World<'_> {
             (DeviceName::Origin(_), Operation::Flush) => Target::OriginFlush,
             (
                 _,
-                Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::OnTwo(_),
+                Operation::Discard { .. }
+                | Operation::WriteZeroes { .. }
+                | Operation::ReadEither { .. }
+                | Operation::WriteBoth(_),
             ) => {
                 return (fate, Nanos(0));
             }

@@ -510,7 +510,7 @@ impl<'a> World<'a> {
         let fate = match &action.operation {
             Operation::Read { offset_bytes, .. } => device.read_fate(*offset_bytes, &mut rng),
             Operation::Write { offset_bytes, .. } => device.write_fate(*offset_bytes, &mut rng),
-            Operation::Flush | Operation::OnTwo(_) => {
+            Operation::Flush | Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
                 device.plain_fate(number, device.rates.flush, &mut rng)
             }
             Operation::Discard { offset_bytes, .. }
@@ -745,7 +745,7 @@ impl<'a> World<'a> {
                 self.device(operation.action.device)
                     .write(*offset_bytes, &data, fate, &mut rng)
             }
-            Operation::OnTwo(_) => {
+            Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
                 return Err(forebay_engine::DeviceError::Unsupported);
             }
             Operation::Flush => match operation.action.device {
@@ -926,7 +926,7 @@ fn shape(operation: &Operation) -> (u64, u64, u64) {
         Operation::Read { offset_bytes, bufs } => (1, *offset_bytes, bufs.len() as u64),
         Operation::Write { offset_bytes, bufs } => (2, *offset_bytes, bufs.len() as u64),
         Operation::Flush => (3, 0, 0),
-        Operation::OnTwo(_) => (6, 0, 0),
+        Operation::ReadEither { .. } | Operation::WriteBoth(_) => (6, 0, 0),
         Operation::Discard {
             offset_bytes,
             len_bytes,
@@ -948,7 +948,7 @@ fn describe(operation: &Operation) -> String {
             format!("write {offset_bytes:#x} +{:#x}", total(bufs))
         }
         Operation::Flush => "flush".to_owned(),
-        Operation::OnTwo(_) => "on two".to_owned(),
+        Operation::ReadEither { .. } | Operation::WriteBoth(_) => "on two".to_owned(),
         Operation::Discard {
             offset_bytes,
             len_bytes,

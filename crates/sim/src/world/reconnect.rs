@@ -115,7 +115,9 @@ impl World<'_> {
                 self.connections[at].resend.flush_ended();
                 return;
             }
-            Operation::Read { .. } | Operation::OnTwo(_) => return,
+            Operation::Read { .. } | Operation::ReadEither { .. } | Operation::WriteBoth(_) => {
+                return;
+            }
             Operation::Write { offset_bytes, bufs } => Change::Write {
                 offset_bytes: *offset_bytes,
                 data: match &operation.taken {
