@@ -8,6 +8,10 @@ use forebay_engine::{
 };
 
 const VOLUME: VolumeSlot = VolumeSlot(0);
+const DRAIN: Command = Command::Drain {
+    volume: VOLUME,
+    left_blocks: 0,
+};
 const FAILED: SuperblockError = SuperblockError::Device(DeviceError::Io);
 
 /// The commands of a cache that serves one volume.
@@ -236,7 +240,7 @@ fn a_volume_that_leaves_is_nobody_elses() {
     for other in [
         Command::Detach(VOLUME),
         Command::SetMode(VOLUME, Mode::Writeback),
-        Command::Drain(VOLUME),
+        DRAIN,
         Command::Rename(VOLUME, "other".to_owned()),
     ] {
         assert_eq!(control.begin(other), Err(Refusal::Gone));
@@ -294,7 +298,7 @@ fn a_volume_is_removed_when_others_are_done_with_it() {
 #[test]
 fn a_stop_waits_for_others_and_has_them_give_way() {
     let mut control = control();
-    let drain = control.begin(Command::Drain(VOLUME)).expect("it is there");
+    let drain = control.begin(DRAIN).expect("it is there");
     control.go_on(drain, Happened::Begun);
     let stop = control.begin(Command::Stop).expect("nobody stops it yet");
     assert!(matches!(control.go_on(stop, Happened::Begun), Step::Wait));
@@ -321,7 +325,7 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
 #[test]
 fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
     let mut control = control();
-    let drain = control.begin(Command::Drain(VOLUME)).expect("it is there");
+    let drain = control.begin(DRAIN).expect("it is there");
     control.go_on(drain, Happened::Begun);
     let left = |unreadable_blocks| {
         let backlog = Backlog {
@@ -338,6 +342,28 @@ fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
         matches!(step, Step::Ended(Err(Refusal::Unreadable(2)))),
         "{step:?}"
     );
+}
+
+#[test]
+fn a_drain_ends_when_no_more_is_dirty_than_may_be_left() {
+    let mut control = control();
+    let drain = Command::Drain {
+        volume: VOLUME,
+        left_blocks: 5,
+    };
+    let drain = control.begin(drain).expect("it is there");
+    control.go_on(drain, Happened::Begun);
+    let dirty = |dirty_blocks| {
+        let backlog = Backlog {
+            dirty_blocks,
+            ..Backlog::default()
+        };
+        Happened::Instructed(vec![Answer::Backlog(backlog)])
+    };
+    assert!(matches!(control.go_on(drain, dirty(6)), Step::Look(_)));
+    assert!(matches!(control.go_on(drain, dirty(5)), Step::Instruct(_)));
+    let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
+    assert!(matches!(step, Step::Ended(Ok(()))), "{step:?}");
 }
 
 #[test]

@@ -481,12 +481,15 @@ pub(crate) enum ProfileCommand {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: forebay drain sdb\n         forebay drain --offline --cache \
-/dev/nvme0n1p3 --origin /dev/sdb"
+    after_help = "Example: forebay drain sdb\n         forebay drain guest --left 64M\n         \
+forebay drain --offline --cache /dev/nvme0n1p3 --origin /dev/sdb"
 )]
 pub(crate) struct DrainArgs {
     /// The volume [default: the only one].
     pub(crate) name: Option<String>,
+    /// End once no more than this is dirty: a volume that is written to may never be clean.
+    #[arg(long, value_name = "SIZE", conflicts_with = "offline")]
+    pub(crate) left: Option<WrittenSize>,
     /// Drain a cache that no daemon serves.
     #[arg(long, requires_all = ["origin", "cache"])]
     pub(crate) offline: bool,

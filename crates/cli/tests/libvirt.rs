@@ -20,7 +20,7 @@ use support::libvirt::Libvirt;
 use support::moving::{dirty_mib, network_disk};
 use support::moving_machine::Hosts;
 use support::writing_machine::Serial;
-use support::{MIB, installed, until};
+use support::{installed, until};
 
 const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 
@@ -218,25 +218,21 @@ fn a_machine_of_libvirt_moves_and_its_volume_follows() {
     let other = machines.serial_there();
     other.writes(500);
 
-    let dirty = || first.status(&hosts.here)["volumes"][0]["dirty_bytes"].as_u64();
-    let mut drain = first.begin(&hosts.here, &["drain", "guest"]);
-    until("little to be dirty", || dirty().unwrap() < 2 * MIB);
-    support::run("kill", &["-INT", &drain.id().to_string()]);
-    drain.wait().unwrap();
+    hosts.drain(&first, &begin(3, "forebay "));
 
-    machines.there.virsh(&begin(3, "virsh "));
+    machines.there.virsh(&begin(4, "virsh "));
     let paused = Instant::now();
     println!(
         "{}",
-        first.command(&hosts.here, &begin(4, "forebay ")).trim()
+        first.command(&hosts.here, &begin(5, "forebay ")).trim()
     );
-    begin(5, "ssh -S /run/forebay/to-host1 -O exit");
+    begin(6, "ssh -S /run/forebay/to-host1 -O exit");
     way.end();
-    begin(6, "forebay serve ");
+    begin(7, "forebay serve ");
     let second = hosts.second_daemon();
     let_everyone_connect(&hosts.there.path("nbd"));
-    assert_eq!(begin(7, "virsh "), ["resume", "guest"]);
-    assert_eq!(commands.len(), 8, "{commands:?}");
+    assert_eq!(begin(8, "virsh "), ["resume", "guest"]);
+    assert_eq!(commands.len(), 9, "{commands:?}");
     machines.resume();
     println!(
         "{:.2} s from the pause of the machine to its first write on its own host",

@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::moving::{dirty_mib, network_disk};
 use support::moving_machine::Hosts;
 use support::writing_machine::Machine;
-use support::{MIB, Scratch, installed, until};
+use support::{Scratch, installed, until};
 
 const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 
@@ -69,6 +69,15 @@ impl Hosts {
     }
 }
 
+/// The page's way to write back while the machine writes.
+fn drain_command() -> Vec<&'static str> {
+    let (_, after) = PAGE.split_once("Run `forebay ").expect("its step");
+    let (command, _) = after.split_once('`').expect("its end");
+    let arguments: Vec<&str> = command.split(' ').collect();
+    assert_eq!(arguments[..2], ["drain", "guest"]);
+    arguments
+}
+
 #[test]
 fn a_machine_moves_while_it_writes() {
     if !is_possible() {
@@ -99,12 +108,8 @@ fn a_machine_moves_while_it_writes() {
     machine.serial.writes(500);
     let mut other = hosts.machine_there();
     other.commands(&commands[..2]);
-    // The machine goes on writing, so that it never ends by itself.
-    let mut drain = first.begin(&hosts.here, &["drain", "guest"]);
-    let dirty = || first.status(&hosts.here)["volumes"][0]["dirty_bytes"].as_u64();
-    until("little to be dirty", || dirty().unwrap() < 2 * MIB);
-    support::run("kill", &["-INT", &drain.id().to_string()]);
-    drain.wait().unwrap();
+    // The machine goes on writing, so that nothing may ever be clean.
+    hosts.drain(&first, &drain_command());
     machine.commands(&commands[2..4]);
     machine.until_move_is("pre-switchover");
     let paused = Instant::now();

@@ -1,4 +1,4 @@
-//! Writing everything of a volume back.
+//! Writing a volume back.
 
 use forebay_engine::VolumeSlot;
 
@@ -12,21 +12,27 @@ enum At {
     Ceasing,
 }
 
-/// 1. Every shard writes back. 2. It is watched until nothing is dirty in any of them, each at the
-///    moment it was asked: clients may write meanwhile. 3. The shards cease, unless another command
-///    has them write the volume back too.
+/// 1. Every shard writes back. 2. It is watched until nothing is dirty in any of them, or no more than
+///    may be left, each at the moment it was asked: clients may write meanwhile. 3. The shards cease,
+///    unless another command has them write the volume back too.
 #[derive(Debug)]
 pub(super) struct Drain {
     volume: VolumeSlot,
+    left_blocks: u64,
     at: At,
     result: Result<(), Refusal>,
 }
 
 impl Drain {
-    pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Drain, Refusal> {
+    pub(super) fn new(
+        books: &mut Books,
+        volume: VolumeSlot,
+        left_blocks: u64,
+    ) -> Result<Drain, Refusal> {
         books.hold(volume)?;
         Ok(Drain {
             volume,
+            left_blocks,
             at: At::Begun,
             result: Ok(()),
         })
@@ -48,6 +54,7 @@ impl Drain {
                 match watch(&answers, progress) {
                     Watched::Clean => {}
                     Watched::Unreadable(blocks) => self.result = Err(Refusal::Unreadable(blocks)),
+                    Watched::Dirty if self.is_enough(&answers) => {}
                     Watched::Dirty if interrupted => self.result = Err(Refusal::Interrupted),
                     Watched::Dirty => return Step::Look(Instruction::CountDirty(self.volume)),
                 }
@@ -55,6 +62,10 @@ impl Drain {
             }
             _ => self.ended(books),
         }
+    }
+
+    fn is_enough(&self, answers: &[crate::Answer]) -> bool {
+        backlog(answers).is_some_and(|now| now.dirty_blocks <= self.left_blocks)
     }
 
     fn cease(&mut self, books: &mut Books) -> Step {

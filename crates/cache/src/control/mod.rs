@@ -51,8 +51,13 @@ pub enum Command {
     Rename(VolumeSlot, String),
     /// Serve a volume in this larger size (bytes), which its origin has now.
     GrowVolume(VolumeSlot, u64),
-    /// Write everything of a volume back.
-    Drain(VolumeSlot),
+    /// Write a volume back.
+    Drain {
+        /// The volume.
+        volume: VolumeSlot,
+        /// So many blocks may be left: 0 for everything.
+        left_blocks: u64,
+    },
     /// Serve another volume.
     Attach(NewVolume),
     /// Take a volume off, so that its origin is whole by itself.
@@ -355,7 +360,10 @@ impl Control {
                 Procedure::Recorded(Recorded::size(books, volume, size_bytes)?)
             }
             Command::Attach(volume) => Procedure::Recorded(Recorded::enter(books, volume)?),
-            Command::Drain(volume) => Procedure::Drain(Drain::new(books, volume)?),
+            Command::Drain {
+                volume,
+                left_blocks,
+            } => Procedure::Drain(Drain::new(books, volume, left_blocks)?),
             Command::Detach(volume) => Procedure::Detach(Detach::new(books, volume)?),
             Command::Freeze(volume) => Procedure::Freeze(Freeze::new(books, volume)?),
             Command::Thaw(volume) => Procedure::Thaw(Thaw::new(books, volume)?),

@@ -23,7 +23,11 @@ pub(crate) fn run(args: &DrainArgs) -> Result<()> {
         Some(name) => Client::serving(control.control.as_deref(), &[name])?,
         None => Client::connect(control.control.as_deref())?,
     };
-    let answer = call(control, client, "Drain", &json!({ "name": args.name }))?;
+    let mut parameters = json!({ "name": args.name });
+    if let Some(left) = &args.left {
+        parameters["left_bytes"] = json!(left.bytes);
+    }
+    let answer = call(control, client, "Drain", &parameters)?;
     print_drained(args.control.json, &answer);
     Ok(())
 }
@@ -93,8 +97,12 @@ fn print_drained(json: bool, answer: &Value) {
         crate::output::line(format_args!("{answer}"));
         return;
     }
+    let still_dirty = match answer["dirty_bytes"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(bytes) => format!(" to {}", size(bytes)),
+    };
     crate::output::line(format_args!(
-        "volume {} is drained: {} written back in {}",
+        "volume {} is drained{still_dirty}: {} written back in {}",
         answer["name"].as_str().unwrap_or("-"),
         size(answer["drained_bytes"].as_u64().unwrap_or(0)),
         duration(answer["seconds"].as_f64().unwrap_or(0.0)),

@@ -1,5 +1,7 @@
 //! A machine that writes to a volume, and moves with it to another host.
 
+use serde_json::Value;
+
 use super::moving::{daemon, make_dirty};
 use super::nbd::Client;
 use super::writing_machine::{BLOCKS, boot_sector, expected, number_of};
@@ -44,6 +46,21 @@ impl Hosts {
 
     pub(crate) fn second_daemon(&self) -> Daemon {
         daemon(&self.there, &self.disk, self.cache_bytes)
+    }
+
+    /// Writes back here what is dirty, but for less than there is in the test.
+    pub(crate) fn drain(&self, first: &Daemon, command: &[&str]) {
+        let [command @ .., "--left", "64M"] = command else {
+            panic!("{command:?}");
+        };
+        let command = [command, &["--left", "1M", "--json"]].concat();
+        let said = first.command(&self.here, &command);
+        let last = said.lines().last().expect("a result");
+        let result: Value = serde_json::from_str(last).unwrap();
+        let [dirty, written_back] =
+            ["dirty_bytes", "drained_bytes"].map(|name| result[name].as_u64().unwrap());
+        assert!(dirty <= MIB, "{said}");
+        assert!(written_back >= self.dirty_mib * MIB / 2, "{said}");
     }
 
     /// Every number was written once, in order, here and then there, and is on the volume.

@@ -72,12 +72,9 @@ impl World<'_> {
             Step::SetMode { volume, mode, cut } => self
                 .command(Command::SetMode(VolumeSlot(*volume), *mode), *cut)
                 .map(drop),
-            Step::Drain { volume, on: true } => self
-                .command(Command::Drain(VolumeSlot(*volume)), None)
-                .map(drop),
+            Step::Drain { volume, on: true } => self.command(drain(*volume), None).map(drop),
             Step::Drain { volume, on: false } => {
-                let drains = Command::Drain(VolumeSlot(*volume));
-                self.interrupt(|what| matches!((what, &drains), (Command::Drain(one), Command::Drain(other)) if one == other));
+                self.interrupt(|what| drains(what, *volume));
                 Ok(())
             }
             Step::Set(settings) => self.set(settings),
@@ -253,7 +250,6 @@ impl World<'_> {
 
     /// Writes everything of a volume back. False if faults keep it from ending.
     pub(super) fn drain(&mut self, volume: u16) -> Check<bool> {
-        let drains = |what: &Command| matches!(what, Command::Drain(slot) if slot.0 == volume);
         let began = self.now;
         let mut events = 0u32;
         let mut life = None;
@@ -261,15 +257,15 @@ impl World<'_> {
             if life != Some(self.boot_of_daemon) {
                 // Another daemon has not been told.
                 life = Some(self.boot_of_daemon);
-                self.command(Command::Drain(VolumeSlot(volume)), None)?;
+                self.command(drain(volume), None)?;
             }
-            if !self.commands_run_of(drains) {
+            if !self.commands_run_of(|what| drains(what, volume)) {
                 break;
             }
             events += 1;
             let late = events > 100_000 || self.now.since(began) > Nanos(600 * Nanos::SECOND.0);
             if late {
-                self.interrupt(drains);
+                self.interrupt(|what| drains(what, volume));
             }
             if events > 200_000 || !self.event(None)? {
                 return Err(format!("a drain of volume {volume} does not end"));
@@ -399,4 +395,15 @@ impl World<'_> {
         }
         self.verify(100)
     }
+}
+
+fn drain(volume: u16) -> Command {
+    Command::Drain {
+        volume: VolumeSlot(volume),
+        left_blocks: 0,
+    }
+}
+
+fn drains(what: &Command, of: u16) -> bool {
+    matches!(what, Command::Drain { volume, .. } if volume.0 == of)
 }

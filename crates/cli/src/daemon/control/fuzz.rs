@@ -25,7 +25,7 @@ const CALLS: [&str; 23] = [
     r#"{"method":"org.forebay.Set","parameters":{"key":"KEY","value":"VALUE"}}"#,
     r#"{"method":"org.forebay.Set","parameters":{"name":"disk","key":"OWN","value":"VALUE"}}"#,
     r#"{"method":"org.forebay.Get","parameters":{"name":"disk","key":"KEY"}}"#,
-    r#"{"method":"org.forebay.Drain","parameters":{"name":"disk"},"more":true}"#,
+    r#"{"method":"org.forebay.Drain","parameters":{"name":"disk","left_bytes":4096},"more":true}"#,
     r#"{"method":"org.forebay.Advise","parameters":{"name":"disk","size_bytes":1073741824}}"#,
     r#"{"method":"org.forebay.Attach","parameters":{"origin":"/dev/sdb","name":"disk","mode":"readonly","emulate":"hdd,rpm=7200","format":"raw"}}"#,
     r#"{"method":"org.forebay.Detach","parameters":{"name":"disk","force":true}}"#,

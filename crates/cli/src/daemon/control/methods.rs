@@ -46,6 +46,7 @@ pub(super) struct Parameters {
     pub(super) force: bool,
     pub(super) drain: bool,
     pub(super) keep_devices: bool,
+    pub(super) left_bytes: Option<u64>,
 }
 
 /// A call, and who waits for its answer.
@@ -87,7 +88,8 @@ impl MethodCall<'_> {
             "org.forebay.Config" => daemon.running_config(),
             "org.forebay.Drain" => {
                 let volume = self.volume()?;
-                Ok(drained(&volume.name, self.drain(&volume)?))
+                let left_bytes = given.left_bytes.unwrap_or(0);
+                Ok(drained(&volume.name, self.drain(&volume, left_bytes)?))
             }
             "org.forebay.Advise" => self.advise(),
             "org.forebay.Attach" => self.attach(),
@@ -154,9 +156,9 @@ impl MethodCall<'_> {
         self.daemon.find_volume(self.given.name.as_deref())
     }
 
-    fn drain(&self, volume: &VolumeSide) -> Result<Progress> {
+    fn drain(&self, volume: &VolumeSide, left_bytes: u64) -> Result<Progress> {
         let mut tell = |progress| self.tell(&progress_message(progress));
-        self.daemon.drain(volume, &mut tell)
+        self.daemon.drain(volume, left_bytes, &mut tell)
     }
 
     /// Sets the mode of a volume, or says it where none is given.
@@ -252,7 +254,7 @@ impl MethodCall<'_> {
         }
         if given.drain {
             for volume in volumes {
-                self.drain(&volume)?;
+                self.drain(&volume, 0)?;
             }
         }
         let (done, result) = channel();

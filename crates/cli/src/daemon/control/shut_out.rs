@@ -12,7 +12,7 @@ use crate::units::size;
 /// The volume that a command writes back.
 pub(super) fn written_back_by(command: &Command) -> Option<VolumeSlot> {
     match command {
-        Command::Drain(volume)
+        Command::Drain { volume, .. }
         | Command::Detach(volume)
         | Command::Freeze(volume)
         | Command::HandOver(volume) => Some(*volume),

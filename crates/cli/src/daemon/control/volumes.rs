@@ -21,6 +21,7 @@ use crate::device::same_device::Identity;
 use crate::failure::{refuse, wrong_usage};
 use crate::nearest::suggestion;
 use crate::profiles;
+use crate::units::size;
 
 /// Data of a volume to write back, all shards together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,10 +158,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// Writes everything back, telling how far it is; stops when `tell` says that nobody listens.
+    /// Writes a volume back until no more than so many bytes are dirty, telling how far it is; stops
+    /// when `tell` says that nobody listens.
     pub(in crate::daemon) fn drain(
         &self,
         volume: &VolumeSide,
+        left_bytes: u64,
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Progress> {
         let block_bytes = self.admin().block_bytes();
@@ -168,10 +171,17 @@ impl Daemon {
             // Without a cache nothing is newer anywhere.
             return Ok(Progress::of(commands::Progress::default(), block_bytes));
         }
-        let said = format!("volume {} is drained", volume.name);
+        let said = match left_bytes {
+            0 => format!("volume {} is drained", volume.name),
+            bytes => format!("volume {} is drained to {}", volume.name, size(bytes)),
+        };
         self.events.note_of(&volume.name, "drain", said);
         let hooks = Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)));
-        let done = self.carry_out(Command::Drain(volume.slot), hooks)?;
+        let drain = Command::Drain {
+            volume: volume.slot,
+            left_blocks: left_bytes / block_bytes,
+        };
+        let done = self.carry_out(drain, hooks)?;
         Ok(Progress::of(done.progress, block_bytes))
     }
 

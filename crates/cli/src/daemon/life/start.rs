@@ -100,7 +100,7 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
         threads,
     } = start_serving(plan, true)?;
     let drained = daemon.find_volume(None).and_then(|volume| {
-        let progress = daemon.drain(&volume, &mut |progress| {
+        let progress = daemon.drain(&volume, 0, &mut |progress| {
             show(&answer::progress_parameters(progress));
             !is_interrupted(&daemon, &notices)
         })?;
