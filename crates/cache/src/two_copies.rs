@@ -376,7 +376,7 @@ impl<T> Host<T> {
             self.order_part(now, shard, name, kind, write);
         };
         let [first, second] = both.offsets_bytes;
-        order(first, both.bufs.clone());
+        order(first, Bufs::from_slice(&both.bufs));
         order(second, both.bufs);
     }
 
