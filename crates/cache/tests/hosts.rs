@@ -236,7 +236,7 @@ fn flush_of_both(first: &mut Host<u32>, second: &mut Host<u32>, name: u32) {
     deliver(first, second);
 }
 
-/// A client's flush has failed, but the answer is still on its way: nobody hears that all is well
+/// I10: a client's flush has failed, but the answer is still on its way. Nobody hears that all is well
 /// before.
 #[test]
 fn a_flush_does_not_overtake_the_report_of_another_ones_failure() {
