@@ -401,3 +401,43 @@ impl<T> Host<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_engine::{Buf, Failure};
+
+    fn flush(id: RequestId) -> Request {
+        Request {
+            id,
+            volume: VolumeSlot(3),
+            kind: RequestKind::Flush,
+            offset_bytes: 0,
+            len_bytes: 0,
+            buf: Buf::EMPTY,
+        }
+    }
+
+    /// What shard 0 answers to flush 7 of another host.
+    fn failed_for(id: RequestId, result: Result<(), Failure>) -> Option<VolumeSlot> {
+        let mut flushes = Flushes::default();
+        flushes.asked_by_another(0, &flush(id));
+        flushes.asked_by_another(1, &flush(id));
+        let ack = Ack {
+            id,
+            result,
+            bypassed: false,
+        };
+        let failed = flushes.fails_another(0, &ack);
+        assert_eq!(flushes.fails_another(0, &ack), None, "answered once");
+        failed
+    }
+
+    #[test]
+    fn a_clients_flush_that_fails_for_another_host_is_known_by_its_volume() {
+        let failed = Err(Failure::Io);
+        assert_eq!(failed_for(RequestId(7), failed), Some(VolumeSlot(3)));
+        assert_eq!(failed_for(RequestId(7), Ok(())), None);
+        assert_eq!(failed_for(RequestId(7).unheard(), failed), None);
+    }
+}

@@ -185,6 +185,7 @@ impl<T> Host<T> {
         self.bases.resize(self.bases.len().max(at + 1), None);
         self.bases[at] = Some(config.base);
         self.flushes.add_volume(slot, &self.shared);
+        self.shared.unheard().forget(slot);
     }
 
     /// Forgets a detached volume.
@@ -254,7 +255,7 @@ impl<T> Host<T> {
                 self.flushes.asked_by_another(shard, &request);
                 self.submit_to_shard(now, shard, request, memory);
             }
-            Message::Answer(ack) => self.answered_by_another(now, ack, memory),
+            Message::Answer(ack) => self.answered_here(now, ack, memory),
             Message::Flush(device) => self.flush_now(device),
             Message::Flushed {
                 device,

@@ -22,8 +22,8 @@ pub(crate) struct Join<T> {
     pub(crate) hears: bool,
     /// Its answer says that something is kept.
     pub(crate) promises: bool,
-    /// Failures of a flush that its client is yet to hear of.
-    pub(crate) reports: u32,
+    /// Failures that its client is to hear of.
+    pub(crate) unheard: Option<Unheard>,
 }
 
 /// A request that is answered.
@@ -35,4 +35,28 @@ pub struct Joined<T> {
     pub result: Result<(), Failure>,
     /// Of a write: some of it bypassed the cache. Of a read: the origin had a part in it.
     pub bypassed: bool,
+    /// Failures that this answer tells of.
+    pub unheard: Option<Unheard>,
+}
+
+/// Failures of a volume's flushes that an answer tells of (I10). When it has gone out, the driver says
+/// [`crate::Host::heard`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unheard {
+    pub(crate) volume: VolumeSlot,
+    /// The last of them.
+    pub(crate) last: u64,
+}
+
+impl<T> Joined<T> {
+    /// The answer to a request that was refused before it came to any shard.
+    #[must_use]
+    pub fn refused(payload: T, failure: Failure) -> Joined<T> {
+        Joined {
+            payload,
+            result: Err(failure),
+            bypassed: false,
+            unheard: None,
+        }
+    }
 }

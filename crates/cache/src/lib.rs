@@ -39,13 +39,14 @@ mod resend;
 mod shard;
 mod shared;
 mod two_copies;
+mod unheard;
 
 pub use abandonment::{Abandonment, Reports};
 pub use failure::Report;
 pub use flushes::ControlFlush;
 pub use host::{Host, Order};
 pub use instruction::{Answer, Backlog, Instruction};
-pub use join::Joined;
+pub use join::{Joined, Unheard};
 pub use message::Message;
 pub use plain::Plain;
 pub use requests::ClientRequest;

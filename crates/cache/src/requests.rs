@@ -7,7 +7,7 @@ use forebay_engine::{
 };
 
 use crate::host::Host;
-use crate::join::{Join, Joined};
+use crate::join::{Join, Joined, Unheard};
 use crate::message::Message;
 
 /// A client's request.
@@ -152,7 +152,7 @@ impl<T> Host<T> {
             is_flush,
             hears: is_flush && !is_of_daemon,
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
-            reports: 0,
+            unheard: None,
         });
         if is_flush {
             self.submit_flush(now, join, volume, memory);
@@ -237,26 +237,28 @@ impl<T> Host<T> {
     pub(crate) fn answered(&mut self, now: Nanos, shard: u16, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
+            if ack.result.is_err() {
+                self.count_failure(ack.id.0 as u32);
+            }
             return self.answered_here(now, ack, memory);
         }
         if let Some(volume) = self.flushes.fails_another(shard, &ack) {
-            self.shared.owe_report(volume);
+            self.shared.unheard().add(volume);
         }
         self.send(asker, Message::Answer(ack));
     }
 
-    /// A shard of another host has answered.
-    pub(crate) fn answered_by_another(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
-        if ack.result.is_err()
-            && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
+    #[cold]
+    fn count_failure(&mut self, join: u32) {
+        if let Some(join) = self.joins.get_mut(join)
+            && join.hears
         {
-            // The host of the shard owes a report since it knows.
-            join.reports += u32::from(join.hears);
+            self.shared.unheard().add(join.volume);
         }
-        self.answered_here(now, ack, memory);
     }
 
-    fn answered_here(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
+    /// A shard has answered, here or on another host.
+    pub(crate) fn answered_here(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
         if ack.bypassed
             && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
         {
@@ -276,10 +278,6 @@ impl<T> Host<T> {
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
             join.failure.get_or_insert(failure);
-            if join.hears {
-                join.reports += 1;
-                self.shared.owe_report(join.volume);
-            }
         }
         join.outstanding -= 1;
         if join.outstanding > 0 {
@@ -292,12 +290,13 @@ impl<T> Host<T> {
         {
             join.failure.get_or_insert(Failure::Io);
         }
-        if join.is_flush {
-            self.shared.report_made(join.volume, join.reports);
-            // The other client may never hear of its failure: a crash may come first (I10).
-            if join.failure.is_none() && self.shared.owes_report(join.volume) {
-                join.failure = Some(Failure::Io);
-            }
+        // Another client may never hear of its failure: a crash may come first (I10).
+        if join.is_flush
+            && let Some(last) = self.shared.unheard().last(join.volume)
+        {
+            let volume = join.volume;
+            join.unheard = join.hears.then_some(Unheard { volume, last });
+            join.failure.get_or_insert(Failure::Io);
         }
         if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
             join.outstanding = 1;
@@ -310,6 +309,7 @@ impl<T> Host<T> {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),
             bypassed: join.bypassed,
+            unheard: join.unheard,
         };
         if join.promises {
             self.failure.promises.push_back(joined);
@@ -328,5 +328,9 @@ impl<T> Host<T> {
             return None;
         }
         self.failure.promises.pop_front()
+    }
+    /// A client has heard of these failures, as far as anybody can know: the answer has gone out.
+    pub fn heard(&mut self, unheard: Unheard) {
+        self.shared.unheard().heard(unheard.volume, unheard.last);
     }
 }

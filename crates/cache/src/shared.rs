@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_engine::{Device, VolumeSlot};
 
 use crate::gate::{Gate, Left};
+use crate::unheard::UnheardFailures;
 
 /// See the module. Each call is one step: threads come one after the other.
 #[derive(Debug)]
@@ -16,10 +17,7 @@ pub struct Shared {
     /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
     /// only asks whether there was one.
     failed: [AtomicU64; 64],
-    /// Failures of clients' flushes that the clients are yet to hear of.
-    reports: Mutex<HashMap<VolumeSlot, u32>>,
-    /// The sum of `reports`: read without a lock by each flush that ends.
-    all_reports: AtomicU64,
+    unheard: UnheardFailures,
     /// Some shard failed: read before every answer that relies on the cache (I22).
     has_failed: AtomicBool,
     cache_devices: Mutex<CacheDevices>,
@@ -41,8 +39,7 @@ impl Default for Shared {
         Shared {
             gates: Mutex::default(),
             failed: [const { AtomicU64::new(0) }; 64],
-            reports: Mutex::default(),
-            all_reports: AtomicU64::new(0),
+            unheard: UnheardFailures::default(),
             has_failed: AtomicBool::new(false),
             cache_devices: Mutex::default(),
         }
@@ -95,34 +92,9 @@ impl Shared {
         self.failed[usize::from(volume.0) % self.failed.len()].load(Ordering::SeqCst)
     }
 
-    fn reports(&self) -> MutexGuard<'_, HashMap<VolumeSlot, u32>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A shard has failed a client's flush of the volume, and the client does not know yet.
-    pub(crate) fn owe_report(&self, volume: VolumeSlot) {
-        *self.reports().entry(volume).or_default() += 1;
-        self.all_reports.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A client hears of so many of those failures.
-    pub(crate) fn report_made(&self, volume: VolumeSlot, count: u32) {
-        if count == 0 {
-            return;
-        }
-        let mut reports = self.reports();
-        let owed = reports.get_mut(&volume).expect("owed until it is made");
-        *owed = owed.checked_sub(count).expect("each is made once");
-        if *owed == 0 {
-            reports.remove(&volume);
-        }
-        let all = &self.all_reports;
-        all.fetch_sub(u64::from(count), Ordering::SeqCst);
-    }
-
-    /// Whether a client is yet to hear of a failed flush of the volume.
-    pub(crate) fn owes_report(&self, volume: VolumeSlot) -> bool {
-        self.all_reports.load(Ordering::SeqCst) > 0 && self.reports().contains_key(&volume)
+    /// Failures of clients' flushes that no client has heard of yet.
+    pub(crate) fn unheard(&self) -> &UnheardFailures {
+        &self.unheard
     }
 
     fn cache_devices(&self) -> MutexGuard<'_, CacheDevices> {

@@ -62,6 +62,10 @@ fn answers(host: &mut Host<u32>) -> Vec<(u32, Result<(), Failure>)> {
     let mut answers = Vec::new();
     while let Some(answer) = host.next_answer() {
         answers.push((answer.payload, answer.result));
+        answer
+            .unheard
+            .into_iter()
+            .for_each(|unheard| host.heard(unheard));
     }
     answers
 }
@@ -226,33 +230,90 @@ fn deliver(from: &mut Host<u32>, to: &mut Host<u32>) {
     }
 }
 
-/// Takes a flush of thread 1, which asks thread 0 too, to its end.
-fn flush_of_both(first: &mut Host<u32>, second: &mut Host<u32>, name: u32) {
-    assert!(flush(second, name));
-    ended(second, Ok(()));
-    deliver(second, first);
-    assert!(is_ordered(first));
-    ended(first, Ok(()));
-    deliver(first, second);
+/// Begins a flush in one thread, and takes it to where the other thread's device is flushed for it.
+fn begin_flush(
+    asker: &mut Host<u32>,
+    other: &mut Host<u32>,
+    name: u32,
+    own: Result<(), DeviceError>,
+) {
+    assert!(flush(asker, name));
+    ended(asker, own);
+    deliver(asker, other);
+    assert!(is_ordered(other));
 }
 
-/// I10: a client's flush has failed, but the answer is still on its way. Nobody hears that all is well
-/// before.
+/// Takes a flush to its end, which the device carries out well.
+fn flush_of_both(asker: &mut Host<u32>, other: &mut Host<u32>, name: u32) {
+    begin_flush(asker, other, name, Ok(()));
+    ended(other, Ok(()));
+    deliver(other, asker);
+}
+
+const FAILS: Result<(), DeviceError> = Err(DeviceError::Io);
+const FAILED: Result<(), Failure> = Err(Failure::Io);
+
+/// I10: a client's flush has failed in its own thread's shard, but the answer waits for that of the
+/// other. Nobody hears that all is well before.
 #[test]
 fn a_flush_does_not_overtake_the_report_of_another_ones_failure() {
     let [mut first, mut second] = hosts_with_a_shard_each();
-    assert!(flush(&mut first, 1));
-    ended(&mut first, Err(DeviceError::Io));
-    deliver(&mut first, &mut second);
-    assert!(is_ordered(&mut second));
+    begin_flush(&mut first, &mut second, 1, FAILS);
     ended(&mut second, Ok(()));
     let held: Vec<_> = std::iter::from_fn(|| second.next_message()).collect();
-    flush_of_both(&mut first, &mut second, 2);
-    assert_eq!(answers(&mut second), [(2, Err(Failure::Io))]);
+    flush_of_both(&mut second, &mut first, 2);
+    assert_eq!(answers(&mut second), [(2, FAILED)]);
     for (_, message) in held {
         hears(&mut first, message);
     }
-    assert_eq!(answers(&mut first), [(1, Err(Failure::Io))]);
-    flush_of_both(&mut first, &mut second, 3);
+    assert_eq!(answers(&mut first), [(1, FAILED)]);
+    flush_of_both(&mut second, &mut first, 3);
     assert_eq!(answers(&mut second), [(3, Ok(()))], "told once");
+}
+
+/// A client that is gone has not heard that its flush failed: the next one does, and the next after
+/// that if it is gone as well.
+#[test]
+fn a_failure_that_a_client_did_not_hear_of_is_the_next_ones() {
+    let mut hosts = hosts(1);
+    let host = &mut hosts[0];
+    assert!(flush(host, 1));
+    ended(host, FAILS);
+    for name in 2..5 {
+        let answer = host.next_answer().expect("it has failed");
+        assert_eq!(answer.result, FAILED);
+        assert!(answer.unheard.is_some());
+        assert!(flush(host, name));
+        ended(host, Ok(()));
+    }
+    assert_eq!(answers(host), [(4, FAILED)]);
+    assert!(flush(host, 5));
+    ended(host, Ok(()));
+    assert_eq!(answers(host), [(5, Ok(()))], "told once");
+}
+
+/// The daemon's flush fails as long as no client has heard, and tells none.
+#[test]
+fn a_flush_of_the_daemon_is_not_heard() {
+    let mut hosts = hosts(1);
+    let host = &mut hosts[0];
+    assert!(flush(host, 1));
+    ended(host, FAILS);
+    drop(host.next_answer());
+    host.submit(
+        NOW,
+        2,
+        ClientRequest::flush_of_daemon(VOLUME),
+        [],
+        &mut NoMemory::default(),
+    );
+    host.advance(NOW, &mut NoMemory::default());
+    assert!(is_ordered(host));
+    ended(host, Ok(()));
+    assert_eq!(answers(host), [(2, FAILED)]);
+    for (name, result) in [(3, FAILED), (4, Ok(()))] {
+        assert!(flush(host, name));
+        ended(host, Ok(()));
+        assert_eq!(answers(host), [(name, result)]);
+    }
 }

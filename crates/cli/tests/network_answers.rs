@@ -4,6 +4,7 @@
 mod support;
 
 use std::process::{Child, Command};
+use std::sync::mpsc::channel;
 
 use support::nbd::Client;
 use support::server::{Answer, BLOCK, ESHUTDOWN, FLUSH, READ, Server, WRITE, contents, image};
@@ -206,6 +207,44 @@ fn an_answer_that_breaks_off_is_asked_for_again() {
             drop(client);
             daemon.stop();
         }
+    }
+}
+
+/// I10: a client whose flush fails is gone before it hears of that, as one is that connects again. Its
+/// writes may be lost, so that the next flush fails.
+#[test]
+fn a_failed_flush_of_a_client_that_is_gone_is_the_next_ones() {
+    for mode in ["passthrough", "writethrough"] {
+        let scratch = Scratch::new();
+        let server = Server::start(&scratch.path("server"), image());
+        let daemon = daemon(&scratch, mode);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        client.write(0, &contents(7));
+        let (comes, has_come) = channel();
+        let (goes_on, may_go_on) = channel();
+        let mut has_failed = false;
+        server.answer_by(move |request| {
+            if request.command != FLUSH || has_failed {
+                return Answer::Right;
+            }
+            has_failed = true;
+            comes.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            Answer::Error(EIO)
+        });
+        client.begin_flush().unwrap();
+        has_come.recv().unwrap();
+        drop(client);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        goes_on.send(()).unwrap();
+        let mut error_of_flush = || {
+            client.begin_flush().unwrap();
+            client.reply().unwrap().error
+        };
+        assert_eq!(error_of_flush(), EIO, "{mode}");
+        assert_eq!(error_of_flush(), 0, "{mode}: told once");
+        drop(client);
+        daemon.stop();
     }
 }
 

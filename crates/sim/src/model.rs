@@ -224,16 +224,16 @@ impl Model {
         self.tick()
     }
 
-    /// A flush of a volume, submitted at `submitted`, was answered; `others` of its flushes are
-    /// still to be, and may bring the news of a loss.
-    pub fn flushed(&mut self, volume: u16, submitted: Event, ok: bool, others: bool) {
+    /// A flush of a volume, submitted at `submitted`, was answered.
+    pub fn flushed(&mut self, volume: u16, submitted: Event, ok: bool) {
         let at = self.tick();
         for sector in &mut self.volumes[usize::from(volume)] {
             if ok {
                 sector.kept.retain(|kept| kept.superseded > submitted);
                 sector.remember(at, sector.rewritten.is_some_and(|at| at < submitted));
-                // A loss before this flush must have been reported by now.
-                sector.lost.retain(|held| others || held.since > submitted);
+                // A loss before this flush must have been reported by now, and not by an answer that is
+                // still on its way (I10).
+                sector.lost.retain(|held| held.since > submitted);
             } else {
                 for held in std::mem::take(&mut sector.lost) {
                     sector.may_hold(held.value, at);
@@ -580,7 +580,7 @@ mod tests {
         stored(&mut model, 2);
         let flush = model.begin();
         stored(&mut model, 3);
-        model.flushed(0, flush, true, false);
+        model.flushed(0, flush, true);
         model.power_cut();
         model.recovered(|_, _| false);
         assert!(!reads(&mut model.clone(), INITIAL));
@@ -637,16 +637,16 @@ mod tests {
         model.written(RANGE, Effect::Store(ZERO), zeroes, false, true);
         stored(&mut model, 3);
         let flush = model.begin();
-        model.flushed(0, flush, false, false);
+        model.flushed(0, flush, false);
         let discard = model.write(RANGE, Effect::Discard);
         model.written(RANGE, Effect::Discard, discard, true, false);
         assert!(reads(&mut model, 3), "it was no discard then");
         let flush = model.begin();
-        model.flushed(0, flush, true, false);
+        model.flushed(0, flush, true);
         assert_eq!(model.origin_alone(0, 0, ZERO, false), Ok(()));
         stored(&mut model, 4);
         let flush = model.begin();
-        model.flushed(0, flush, true, false);
+        model.flushed(0, flush, true);
         assert!(model.origin_alone(0, 0, ZERO, false).is_err());
     }
 
@@ -654,13 +654,13 @@ mod tests {
     fn a_loss_is_news_to_a_write_that_is_in_flight() {
         let mut model = Model::new(&[1]);
         let flush = model.begin();
-        model.flushed(0, flush, false, false);
+        model.flushed(0, flush, false);
         let write = model.write(RANGE, Effect::Store(2));
         model.origin_lost(0, 0, 2, INITIAL);
         model.written(RANGE, Effect::Store(2), write, true, false);
         assert_eq!(model.origin_alone(0, 0, INITIAL, true), Ok(()));
         let flush = model.begin();
-        model.flushed(0, flush, true, false);
+        model.flushed(0, flush, true);
         assert!(model.origin_alone(0, 0, INITIAL, true).is_err(), "unheard");
     }
 

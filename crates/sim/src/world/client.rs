@@ -214,12 +214,16 @@ impl World<'_> {
     }
 
     /// Takes an answer.
-    pub(super) fn answered(&mut self, answer: Joined<u64>) -> Check {
+    pub(super) fn answered(&mut self, host: usize, answer: Joined<u64>) -> Check {
         let Joined {
             payload: id,
             result,
             bypassed,
+            unheard,
         } = answer;
+        if let Some(unheard) = unheard {
+            self.hosts[host].heard(unheard);
+        }
         let Some(pending) = self.requests.remove(&id) else {
             return Err(format!("request {id} was answered twice"));
         };
@@ -267,18 +271,9 @@ impl World<'_> {
                     let heard = &mut self.volumes[usize::from(range.volume)].heard;
                     *heard = pending.since.max(*heard);
                 }
-                let flushes = self
-                    .requests
-                    .values()
-                    .filter(|other| other.kind == Kind::Flush && other.command.is_none());
-                let others = flushes
-                    .filter(|other| other.range.volume == range.volume)
-                    .count()
-                    > 0;
                 // No client hears of a failure that a command is told.
                 if ok || !is_of_daemon {
-                    self.model
-                        .flushed(range.volume, pending.submitted, ok, others);
+                    self.model.flushed(range.volume, pending.submitted, ok);
                 }
                 // Blocks that a failed flush leaves in doubt are whole in the log, not on the
                 // origin.

@@ -453,7 +453,7 @@ impl<'a> World<'a> {
             let mut idle = true;
             while let Some(answer) = self.hosts[host].next_answer() {
                 idle = false;
-                self.answered(answer)?;
+                self.answered(host, answer)?;
             }
             while let Some(order) = self.hosts[host].next_order() {
                 self.fly(host, order)?;

@@ -1,5 +1,6 @@
 //! An NBD client of this thread: its socket on one side, its protocol machine on the other.
 
+use forebay_cache::Unheard;
 use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
 use forebay_frontend::nbd::{
     Command, Connection, ErrorCode, Event, OutputPart, Parts, Phase, Request, Ticket,
@@ -50,6 +51,8 @@ pub(super) struct Client {
     sending: bool,
     sending_since: Nanos,
     blocked: Option<Blocked>,
+    /// Failures of flushes that an answer to it tells of, until all answers are sent (I10).
+    unheard: Option<Unheard>,
     /// Its volume's rate is used up: nothing is read from it.
     held_back: bool,
     /// Kept until nothing of the client is left.
@@ -113,6 +116,7 @@ impl Worker {
             sending: false,
             sending_since: self.now,
             blocked: None,
+            unheard: None,
             held_back: false,
             seat,
             gone: false,
@@ -283,6 +287,9 @@ impl Worker {
         let mut output = client.nbd.output(&self.arena).peekable();
         if output.peek().is_none() {
             drop(output);
+            if let Some(unheard) = client.unheard.take() {
+                self.host.heard(unheard);
+            }
             if client.nbd.phase() == Phase::Closed {
                 client.cut();
             }
@@ -390,6 +397,14 @@ impl Worker {
             Err(_) => client.cut(),
         }
         client.queue(&mut self.busy);
+    }
+
+    /// An answer is about to be sent that tells of these failures, and of all before. If the client is
+    /// gone nobody has heard of them.
+    pub(super) fn will_hear(&mut self, id: u32, unheard: Unheard) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.unheard = Some(unheard);
+        }
     }
 
     /// Forgets a client whose socket is shut down once nothing refers to it any more.

@@ -216,6 +216,7 @@ impl Worker {
             payload: in_flight,
             result,
             bypassed,
+            unheard,
         } = answer;
         if let (Err(Failure::NotStraight), Requester::Queue { place, tag, .. }) =
             (result, &in_flight.requester)
@@ -230,7 +231,12 @@ impl Worker {
                 client,
                 ticket,
                 reads,
-            } => self.reply(client, ticket, reads, result, in_flight.parts),
+            } => {
+                if let Some(unheard) = unheard {
+                    self.will_hear(client, unheard);
+                }
+                self.reply(client, ticket, reads, result, in_flight.parts);
+            }
             Requester::Queue {
                 place,
                 tag,
@@ -249,10 +255,14 @@ impl Worker {
                 }
                 self.free_parts(&in_flight.parts);
                 self.answer(place, tag, result);
+                if let Some(unheard) = unheard {
+                    self.host.heard(unheard);
+                }
             }
             Requester::Daemon(answer) => {
                 // The requester may have stopped waiting.
                 let _ = answer.send(result);
+                assert_eq!(unheard, None, "the daemon's flush is no client's");
             }
         }
     }
@@ -364,11 +374,7 @@ impl Worker {
             parts: Parts::new(),
             timed: None,
         };
-        self.finish(Joined {
-            payload: in_flight,
-            result: Err(failure),
-            bypassed: false,
-        });
+        self.finish(Joined::refused(in_flight, failure));
     }
 
     pub(in crate::daemon) fn take_status_reply(
