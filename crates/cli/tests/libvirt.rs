@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use support::libvirt::Libvirt;
+use support::libvirt::{Libvirt, group_of_machines};
 use support::moving::{dirty_mib, network_disk};
 use support::moving_machine::Hosts;
 use support::writing_machine::Serial;
-use support::{installed, until};
+use support::{Daemon, installed, until};
 
 const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 
@@ -138,7 +138,7 @@ fn carry(mut from: UnixStream, mut to: UnixStream) {
 struct Machines {
     here: Libvirt,
     there: Libvirt,
-    /// Behind what is in its directories, at the end too.
+    /// Dropped last: the others live in its directories.
     hosts: Hosts,
 }
 
@@ -166,6 +166,34 @@ impl Machines {
 
     fn serial_there(&self) -> Serial {
         Serial(self.there.path("data/serial").into())
+    }
+
+    /// Serves the volume there, by the page's options.
+    fn serve_there(&self, options: &[&str]) -> Daemon {
+        let (hosts, disk) = (&self.hosts, self.hosts.disk.text("server"));
+        hosts.there.file("cache", hosts.cache_bytes);
+        let origin = format!("nbd+unix:///disk?socket={disk}");
+        let group = group_of_machines();
+        let own = |option: &str| match option {
+            "nbd://storage/guest" => origin.clone(),
+            "/dev/nvme0n1" => "cache".to_owned(),
+            "kvm" => group.clone(),
+            other => other.to_owned(),
+        };
+        let [
+            rest @ ..,
+            "--nbd",
+            "unix:/run/forebay/guest.sock",
+            "--socket-group",
+            "kvm",
+        ] = options
+        else {
+            panic!("{options:?}");
+        };
+        let options = [rest, &["--socket-group", "kvm"]].concat();
+        let options: Vec<String> = options.into_iter().map(own).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Daemon::start(&hosts.there, &options)
     }
 
     /// Has the machine there go on, as often as it takes.
@@ -205,34 +233,33 @@ fn a_machine_of_libvirt_moves_and_its_volume_follows() {
         arguments.split_whitespace().collect::<Vec<_>>()
     };
 
-    begin(0, "ssh -fNM ");
-    begin(1, "chgrp kvm ");
+    begin(0, "install -d ");
+    begin(1, "ssh -fNM ");
+    begin(2, "chgrp kvm ");
     let way = Way::new(hosts.there.path("nbd"), hosts.here.path("nbd"));
 
     let there = machines.there.uri();
     let to = format!("unix:{}", machines.there.path("run/move"));
-    let mut arguments = begin(2, "virsh ");
+    let mut arguments = begin(3, "virsh ");
     assert_eq!(arguments.pop(), Some("qemu+ssh://host2/system"));
     arguments.extend([&there, "--migrateuri", &to, "--xml", &domain_there]);
     machines.here.virsh(&arguments);
     let other = machines.serial_there();
     other.writes(500);
 
-    hosts.drain(&first, &begin(3, "forebay "));
+    hosts.drain(&first, &begin(4, "forebay "));
 
-    machines.there.virsh(&begin(4, "virsh "));
     let paused = Instant::now();
+    machines.there.virsh(&begin(5, "virsh "));
     println!(
         "{}",
-        first.command(&hosts.here, &begin(5, "forebay ")).trim()
+        first.command(&hosts.here, &begin(6, "forebay ")).trim()
     );
-    begin(6, "ssh -S /run/forebay/to-host1 -O exit");
+    begin(7, "ssh -S /run/forebay/to-host1 -O exit");
     way.end();
-    begin(7, "forebay serve ");
-    let second = hosts.second_daemon();
-    let_everyone_connect(&hosts.there.path("nbd"));
-    assert_eq!(begin(8, "virsh "), ["resume", "guest"]);
-    assert_eq!(commands.len(), 9, "{commands:?}");
+    let second = machines.serve_there(&begin(8, "forebay serve "));
+    assert_eq!(begin(9, "virsh "), ["resume", "guest"]);
+    assert_eq!(commands.len(), 10, "{commands:?}");
     machines.resume();
     println!(
         "{:.2} s from the pause of the machine to its first write on its own host",

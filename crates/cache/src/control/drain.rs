@@ -3,6 +3,7 @@
 use forebay_engine::VolumeSlot;
 
 use super::{Books, Happened, Progress, Refusal, Step, backlog};
+use crate::Backlog;
 use crate::instruction::Instruction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +54,8 @@ impl Drain {
             (At::Watching, Happened::Instructed(answers)) => {
                 match watch(&answers, progress) {
                     Watched::Clean => {}
+                    _ if self.may_leave(&answers) => {}
                     Watched::Unreadable(blocks) => self.result = Err(Refusal::Unreadable(blocks)),
-                    Watched::Dirty if self.is_enough(&answers) => {}
                     Watched::Dirty if interrupted => self.result = Err(Refusal::Interrupted),
                     Watched::Dirty => return Step::Look(Instruction::CountDirty(self.volume)),
                 }
@@ -64,8 +65,10 @@ impl Drain {
         }
     }
 
-    fn is_enough(&self, answers: &[crate::Answer]) -> bool {
-        backlog(answers).is_some_and(|now| now.dirty_blocks <= self.left_blocks)
+    /// Whether so little is dirty that it may be left: blocks that cannot be read are no fault then.
+    fn may_leave(&self, answers: &[crate::Answer]) -> bool {
+        let is_little = |now: Backlog| now.dirty_blocks <= self.left_blocks;
+        self.left_blocks > 0 && backlog(answers).is_some_and(is_little)
     }
 
     fn cease(&mut self, books: &mut Books) -> Step {

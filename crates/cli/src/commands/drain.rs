@@ -25,6 +25,9 @@ pub(crate) fn run(args: &DrainArgs) -> Result<()> {
     };
     let mut parameters = json!({ "name": args.name });
     if let Some(left) = &args.left {
+        if let Some(reading) = left.reading() {
+            eprintln!("forebay: note: {reading}");
+        }
         parameters["left_bytes"] = json!(left.bytes);
     }
     let answer = call(control, client, "Drain", &parameters)?;

@@ -83,6 +83,14 @@ impl Drop for Libvirt {
     }
 }
 
+/// The group that its machines are in.
+pub(crate) fn group_of_machines() -> String {
+    match is_root() {
+        true => "nogroup".to_owned(),
+        false => super::run("id", &["-gn"]).trim().to_owned(),
+    }
+}
+
 fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }

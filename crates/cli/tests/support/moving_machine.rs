@@ -16,7 +16,7 @@ pub(crate) struct Hosts {
     pub(crate) here: Scratch,
     pub(crate) there: Scratch,
     pub(crate) disk: Scratch,
-    cache_bytes: u64,
+    pub(crate) cache_bytes: u64,
     pub(crate) dirty_mib: u64,
 }
 
@@ -48,7 +48,8 @@ impl Hosts {
         daemon(&self.there, &self.disk, self.cache_bytes)
     }
 
-    /// Writes back here what is dirty, but for less than there is in the test.
+    /// Writes back here what is dirty, by the page's command with a smaller `--left`: the test has less
+    /// than 64 MiB.
     pub(crate) fn drain(&self, first: &Daemon, command: &[&str]) {
         let [command @ .., "--left", "64M"] = command else {
             panic!("{command:?}");

@@ -17,7 +17,7 @@ use forebay_engine::{
 };
 
 const ORIGIN_BYTES: usize = 64 << 20;
-/// Headers of A, the first of which leaves a part of it, and the last of which has data.
+/// Headers of A after the first: what is before one that rots stays.
 const ROTTEN: Range<usize> = 1..5;
 const NONE: [String; 0] = [];
 
@@ -90,7 +90,7 @@ fn rot(cache: &mut Disk, page: usize) {
     cache.0[page + 60] ^= 1;
 }
 
-/// After how many of the headers of A that can rot something is missed that was given up.
+/// Counts the headers of A after whose rot a start misses again what was accepted as lost.
 pub(crate) fn false_promises() -> usize {
     let cache = written();
     let headers = pages(&cache, b"FBRH");

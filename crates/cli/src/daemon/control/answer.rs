@@ -52,7 +52,8 @@ pub(super) fn progress_message(progress: Progress) -> Value {
 /// Progress of a drain, in JSON.
 pub(in crate::daemon) fn progress_parameters(progress: Progress) -> Value {
     let done = progress.drained_bytes();
-    let left = progress.began_with_bytes.saturating_sub(done);
+    let to_do = (progress.began_with_bytes).saturating_sub(progress.may_leave_bytes);
+    let left = to_do.saturating_sub(done);
     let rate = done as f64 / progress.seconds.max(0.001);
     let seconds_left = if done == 0 {
         Value::Null

@@ -36,6 +36,8 @@ pub(super) struct Backlog {
 pub(in crate::daemon) struct Progress {
     pub(super) backlog: Backlog,
     pub(super) began_with_bytes: u64,
+    /// So much may be left at the end.
+    pub(super) may_leave_bytes: u64,
     pub(in crate::daemon) seconds: f64,
 }
 
@@ -48,6 +50,7 @@ impl Progress {
                 unflushed_bytes: of.backlog.unflushed_blocks * block_bytes,
             },
             began_with_bytes: of.began_with_blocks * block_bytes,
+            may_leave_bytes: 0,
             seconds,
         }
     }
@@ -176,7 +179,12 @@ impl Daemon {
             bytes => format!("volume {} is drained to {}", volume.name, size(bytes)),
         };
         self.events.note_of(&volume.name, "drain", said);
-        let hooks = Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)));
+        let hooks = Hooks::telling(|progress| {
+            tell(Progress {
+                may_leave_bytes: left_bytes,
+                ..Progress::of(progress, block_bytes)
+            })
+        });
         let drain = Command::Drain {
             volume: volume.slot,
             left_blocks: left_bytes / block_bytes,
