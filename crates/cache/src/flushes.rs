@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::planted::{self, Bug};
 use forebay_engine::{
-    Ack, Device, DeviceError, Memory, Nanos, OpId, Request, RequestId, RequestKind, VolumeSlot,
+    Ack, Device, DeviceError, Failure, Memory, Nanos, OpId, Request, RequestId, RequestKind,
+    VolumeSlot,
 };
 
 use crate::gate::Left;
@@ -141,7 +142,7 @@ impl Flushes {
             return None;
         }
         let volume = self.of_others.remove(&(shard, ack.id))?;
-        ack.result.is_err().then_some(volume)
+        (ack.result == Err(Failure::Lost)).then_some(volume)
     }
 
     fn device(&mut self, device: Device) -> &mut DeviceFlush {
@@ -405,7 +406,7 @@ impl<T> Host<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_engine::{Buf, Failure};
+    use forebay_engine::Buf;
 
     fn flush(id: RequestId) -> Request {
         Request {
@@ -435,9 +436,14 @@ mod tests {
 
     #[test]
     fn a_clients_flush_that_fails_for_another_host_is_known_by_its_volume() {
-        let failed = Err(Failure::Io);
+        let failed = Err(Failure::Lost);
         assert_eq!(failed_for(RequestId(7), failed), Some(VolumeSlot(3)));
         assert_eq!(failed_for(RequestId(7), Ok(())), None);
+        assert_eq!(
+            failed_for(RequestId(7), Err(Failure::Io)),
+            None,
+            "nothing is lost"
+        );
         assert_eq!(failed_for(RequestId(7).unheard(), failed), None);
     }
 }

@@ -142,6 +142,7 @@ impl Plain {
             // Nothing depends on a discard.
             Err(DeviceError::Unsupported) if request.kind == RequestKind::Discard => Ok(()),
             Err(DeviceError::NoSpace) => Err(Failure::NoSpace),
+            Err(_) if is_flush => Err(Failure::Lost),
             Err(_) => Err(Failure::Io),
             Ok(()) => Ok(()),
         };

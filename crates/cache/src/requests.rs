@@ -237,7 +237,7 @@ impl<T> Host<T> {
     pub(crate) fn answered(&mut self, now: Nanos, shard: u16, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
-            if ack.result.is_err() {
+            if ack.result == Err(Failure::Lost) {
                 self.count_failure(ack.id.0 as u32);
             }
             return self.answered_here(now, ack, memory);
@@ -277,7 +277,10 @@ impl<T> Host<T> {
         let join = self.joins.get_mut(id);
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
-            join.failure.get_or_insert(failure);
+            join.failure.get_or_insert(match failure {
+                Failure::Lost => Failure::Io,
+                other => other,
+            });
         }
         join.outstanding -= 1;
         if join.outstanding > 0 {

@@ -299,7 +299,8 @@ fn a_flush_of_the_daemon_is_not_heard() {
     let host = &mut hosts[0];
     assert!(flush(host, 1));
     ended(host, FAILS);
-    drop(host.next_answer());
+    let answer = host.next_answer().expect("it has failed");
+    assert_eq!(answer.result, FAILED);
     host.submit(
         NOW,
         2,

@@ -100,7 +100,7 @@ fn a_failed_flush_of_what_a_client_wrote_to_the_origin_is_told_once() {
     rig.write(0, &[1; BLOCK as usize], false);
     until_a_flush_failed(&mut rig);
     rig.fate = |_| Fate::Done;
-    assert_eq!(flushed(&mut rig), Err(Failure::Io));
+    assert_eq!(flushed(&mut rig), Err(Failure::Lost));
     assert_eq!(flushed(&mut rig), Ok(()));
 }
 
@@ -117,9 +117,9 @@ fn a_failed_flush_that_no_client_asked_for_is_told_to_the_next_that_does() {
         rig.fate = flushes_of_the_origin_fail;
         let name = RequestId(1 << 20).unheard();
         rig.start_as(name, RequestKind::Flush, 0, 0, Buf::EMPTY);
-        assert_eq!(rig.finish(name), Err(Failure::Io));
+        assert_eq!(rig.finish(name), Err(Failure::Lost));
         rig.fate = |_| Fate::Done;
-        assert_eq!(flushed(&mut rig), Err(Failure::Io), "{fails_in_its_own}");
+        assert_eq!(flushed(&mut rig), Err(Failure::Lost), "{fails_in_its_own}");
         assert_eq!(flushed(&mut rig), Ok(()));
     }
 }

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 95] = [
+const FOUND: [(u64, &str); 96] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -185,6 +185,10 @@ const FOUND: [(u64, &str); 95] = [
         "a header that can be neither written nor read hides what the crash journal has kept (I16)",
     ),
     (5_004_436, "as 735184"),
+    (
+        1_027_522,
+        "a flush that fails with its cache is no other client's failure (I10)",
+    ),
     (
         5_022_488,
         "two commands change a mode at a time, and hosts hear them in other orders",

@@ -33,7 +33,7 @@ impl Engine {
             return;
         };
         self.doubt_reads(slot);
-        self.tell_origin_waiters(now, waiting, Err(Failure::Io), memory);
+        self.tell_origin_waiters(now, waiting, Err(Failure::Lost), memory);
     }
 
     fn tell_origin_waiters(
@@ -48,7 +48,10 @@ impl Engine {
                 OriginWaiter::Request(request) | OriginWaiter::Unheard(request) => {
                     self.finish_part(now, request, answer);
                 }
-                OriginWaiter::Job(job) => self.job_origin_durable(now, job, answer, memory),
+                OriginWaiter::Job(job) => {
+                    let answer = answer.map_err(|_| Failure::Io);
+                    self.job_origin_durable(now, job, answer, memory);
+                }
             }
         }
     }
@@ -71,7 +74,7 @@ impl Engine {
         if state.flush_error {
             state.flush_error = is_unheard;
             self.add_part(index);
-            self.finish_part(now, index, Err(Failure::Io));
+            self.finish_part(now, index, Err(Failure::Lost));
         }
         let has_cache = !self.store.failed_cache();
         let needs_flush = (self.store.attached(volume)).has_unflushed_of_clients(has_cache);

@@ -335,7 +335,7 @@ impl World<'_> {
             Failure::Detached => pending
                 .leaving
                 .then_some("explained: its volume is detached"),
-            Failure::Invalid | Failure::NotStraight => None,
+            Failure::Invalid | Failure::NotStraight | Failure::Lost => None,
             Failure::Io | Failure::NoSpace => self.explanation(pending),
         };
         if let Some(explanation) = explanation {
