@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// What shard 0 answers to flush 7 of another host.
+    /// Has shard 0 answer a flush of another host, and returns the volume if that tells of a loss.
     fn failed_for(id: RequestId, result: Result<(), Failure>) -> Option<VolumeSlot> {
         let mut flushes = Flushes::default();
         flushes.asked_by_another(0, &flush(id));
