@@ -353,7 +353,7 @@ impl Engine {
         self.store.log.segment_of(read.slot).pins += 1;
         let buf = read.buf();
         let operation = match read.attempts {
-            0 => self.store.log.read_of_block(read.slot, buf),
+            0 => self.store.log.read_of_block(read.slot, one_buf(buf)),
             attempts => Operation::Read {
                 offset_bytes: self.store.log.map.address_at(read.slot, attempts),
                 bufs: one_buf(buf),

@@ -4,7 +4,7 @@
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
-use crate::interface::{Ack, Device, DeviceError, Memory, Nanos, Request, RequestKind};
+use crate::interface::{Ack, Device, DeviceError, Memory, Nanos, Request, RequestKind, one_buf};
 use crate::parts::Engine;
 use crate::settings::Verify;
 use crate::store::op::{HitRead, Op, WholeHit};
@@ -37,7 +37,7 @@ impl Engine {
             slot,
             dest: request.buf,
         };
-        let operation = self.store.log.read_of_block(slot, request.buf);
+        let operation = self.store.log.read_of_block(slot, one_buf(request.buf));
         self.store.issue_quietly(
             Op::WholeHit(hit),
             Device::Cache(0),

@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::format::extents::MAX_DEVICES;
 use crate::format::{CacheDevice, SegmentId, Sequence, Slot, Stream, Superblock};
-use crate::interface::{Buf, Operation, one_buf};
+use crate::interface::{Bufs, Operation};
 use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
 
@@ -297,29 +297,23 @@ impl Log {
         freed
     }
 
-    /// The read of a block that nothing failed to read yet.
+    /// The read of a block into one buffer, if nothing failed to read it yet.
     #[inline(always)]
-    pub(crate) fn read_of_block(&self, slot: Slot, buf: Buf) -> Operation {
+    pub(crate) fn read_of_block(&self, slot: Slot, bufs: Bufs) -> Operation {
         match self.map.near_address(slot) {
-            Some(offset_bytes) => Operation::Read {
-                offset_bytes,
-                bufs: one_buf(buf),
-            },
-            None => self.read_of_far_block(slot, buf),
+            Some(offset_bytes) => Operation::Read { offset_bytes, bufs },
+            None => self.read_of_far_block(slot, bufs),
         }
     }
 
     #[inline(never)]
-    fn read_of_far_block(&self, slot: Slot, buf: Buf) -> Operation {
+    fn read_of_far_block(&self, slot: Slot, bufs: Bufs) -> Operation {
         let (offset_bytes, second) = self.map.addresses_at(slot);
         match second {
-            None => Operation::Read {
-                offset_bytes,
-                bufs: one_buf(buf),
-            },
+            None => Operation::Read { offset_bytes, bufs },
             Some(second) => Operation::ReadEither {
                 offsets_bytes: [offset_bytes, second],
-                buf,
+                buf: bufs[0],
             },
         }
     }
