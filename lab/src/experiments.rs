@@ -206,6 +206,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "scaling",
+        summary: "hits of 4 KiB with one thread on one processor and two on two, disk and SSD in memory",
+        script: include_str!("../guest/experiments/scaling.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 64,
+        disks: (1, 64),
+        seconds_per_job: 1.0,
+        limit_seconds: 900,
+        ..USUAL
+    },
+    Experiment {
         name: "instructions",
         summary: "instructions of the whole guest for each request: hits, misses and what bypasses, disk and SSD in memory",
         script: include_str!("../guest/experiments/instructions.sh"),
