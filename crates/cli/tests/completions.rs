@@ -5,7 +5,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use support::{Daemon, MIB, Scratch, forebay_ok, text};
+use support::{Daemon, MIB, Scratch, forebay_ok, text, until};
 
 /// A daemon with two volumes, and a `forebay` before others in PATH that asks only this daemon.
 struct Typist {
@@ -81,15 +81,16 @@ fn bash_offers_volumes_that_are_served() {
         &["forebay", "get", "--volume", ""],
         &["forebay", "trace", "record", ""],
     ] {
-        let offered = typist.bash(words);
-        for name in ["first", "second"] {
-            assert!(
-                offered.iter().any(|word| word == name),
-                "{words:?}: {offered:?}"
-            );
-        }
+        until(&format!("first and second after {words:?}"), || {
+            let offered = typist.bash(words);
+            ["first", "second"]
+                .iter()
+                .all(|name| offered.iter().any(|word| word == name))
+        });
     }
-    assert_eq!(typist.bash(&["forebay", "detach", "se"]), ["second"]);
+    until("the only word", || {
+        typist.bash(&["forebay", "detach", "se"]) == ["second"]
+    });
     let options = typist.bash(&["forebay", "create", ""]);
     assert!(!options.iter().any(|word| word == "first"), "{options:?}");
     typist.daemon.stop();
@@ -101,17 +102,17 @@ fn zsh_and_fish_offer_volumes_that_are_served() {
     let fish = ["fish", "--no-config"];
     for typed in ["detach ", "mode ", "set --volume ", "trace record "] {
         let line = format!("source fish/forebay.fish; complete -C 'forebay {typed}'");
-        if let Some(offered) = typist.shell(&fish, &line) {
+        until(&format!("first and second after {typed}"), || {
+            let Some(offered) = typist.shell(&fish, &line) else {
+                return true;
+            };
             // Beside each word is its description.
             let words: Vec<&str> = offered
                 .iter()
                 .filter_map(|it| it.split('\t').next())
                 .collect();
-            assert!(
-                words.contains(&"first") && words.contains(&"second"),
-                "{typed}: {offered:?}"
-            );
-        }
+            words.contains(&"first") && words.contains(&"second")
+        });
     }
     let script = std::fs::read_to_string(typist.scratch.path("zsh/_forebay")).unwrap();
     let key = script.find(":key -- The key to change").unwrap();
@@ -121,9 +122,10 @@ fn zsh_and_fish_offer_volumes_that_are_served() {
     assert_eq!(asked, 10, "each argument that names a volume asks");
     // The completion system's own words are what a terminal would show.
     let line = "compdef() { : }; compadd() { shift; print -l ${(P)1} }; source ./zsh/_forebay; _forebay_volumes";
-    if let Some(offered) = typist.shell(&["zsh", "-f"], line) {
-        assert_eq!(offered, ["first", "second"]);
-    }
+    until("first and second in zsh", || {
+        let offered = typist.shell(&["zsh", "-f"], line);
+        offered.is_none_or(|offered| offered == ["first", "second"])
+    });
     typist.daemon.stop();
 }
 
@@ -134,7 +136,9 @@ fn a_name_that_a_shell_would_run_is_not_offered() {
     typist
         .daemon
         .command(&typist.scratch, &["rename", "second", "$(touch${IFS}evil)"]);
-    assert_eq!(typist.bash(&["forebay", "detach", "f"]), ["first"]);
+    until("the other name", || {
+        typist.bash(&["forebay", "detach", "f"]) == ["first"]
+    });
     let offered = typist.bash(&["forebay", "detach", ""]);
     assert!(
         !offered.iter().any(|word| word.contains("evil")),

@@ -91,6 +91,23 @@ fn a_server_that_asks_again_by_itself_is_waited_for() {
     daemon.stop();
 }
 
+/// Each transfer that it waits for meanwhile ends early.
+#[test]
+fn a_daemon_that_is_stopped_now_and_then_does_not_take_its_server_for_gone() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let slow = ["--filter=delay", "memory", "32M", "rdelay=100ms"];
+    let _server = Server::nbdkit(&scratch, &slow);
+    let origin = uri(&scratch, "disk");
+    let daemon = Daemon::start_haltingly(&scratch, &["--origin", &origin]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_eq!(client.read(0, BLOCK as u32), [0; BLOCK as usize]);
+    drop(client);
+    daemon.stop();
+}
+
 /// A smaller export is another one; a larger one may have grown.
 #[test]
 fn an_export_that_shrank_is_not_written_to() {

@@ -25,7 +25,7 @@ pub(crate) mod writing_machine;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -233,15 +233,38 @@ impl Daemon {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Daemon, String> {
-        let mut daemon = Daemon::begin_start(scratch, arguments, environment);
+        Daemon::begin_start(scratch, arguments, environment).started()
+    }
+
+    /// Starts a daemon that is stopped again and again meanwhile, each time for a moment.
+    pub(crate) fn start_haltingly(scratch: &Scratch, arguments: &[&str]) -> Daemon {
+        let daemon = Daemon::begin_start(scratch, arguments, &[]);
+        let (id, has_started) = (daemon.id(), AtomicBool::new(false));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !has_started.load(Ordering::Relaxed) {
+                    for signal in ["-STOP", "-CONT"] {
+                        send_signal(id, signal);
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+            let started = daemon.started();
+            has_started.store(true, Ordering::Relaxed);
+            started
+        })
+        .unwrap_or_else(|said| panic!("the daemon did not start: {said}"))
+    }
+
+    fn started(mut self) -> Result<Daemon, String> {
         let mut line = String::new();
-        daemon._stdout.read_line(&mut line).unwrap();
+        self._stdout.read_line(&mut line).unwrap();
         if line.is_empty() {
-            let code = daemon.child.wait().unwrap().code();
-            return Err(format!("exit code {code:?}: {}", daemon.log()));
+            let code = self.child.wait().unwrap().code();
+            return Err(format!("exit code {code:?}: {}", self.log()));
         }
-        daemon.uris.push(line.trim().to_owned());
-        Ok(daemon)
+        self.uris.push(line.trim().to_owned());
+        Ok(self)
     }
 
     /// Starts a daemon none of whose volumes is there, and waits until it takes commands.

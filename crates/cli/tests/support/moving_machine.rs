@@ -11,6 +11,15 @@ const BLOCK: u64 = 4096;
 /// Room for all that the machine writes, and as much behind it.
 const DISK_BYTES: u64 = 2 * BLOCKS * BLOCK;
 
+/// The manual's page on machines.
+pub(crate) const PAGE: &str = include_str!("../../../../manual/src/recipes/vm.md");
+
+/// The page from these words on, up to others.
+pub(crate) fn part_of_page(from: &str, to: &str) -> &'static str {
+    let (_, after) = PAGE.split_once(from).expect("its part");
+    after.split_once(to).expect("the next part").0
+}
+
 /// Two hosts, the image between them, and the machine's disk on the first.
 pub(crate) struct Hosts {
     pub(crate) here: Scratch,

@@ -23,6 +23,9 @@ struct Job {
     remote: RemoteJob,
     /// When it came, or when its server went away.
     since: Instant,
+    /// Whether its server went away since it came, and when a server was asked last.
+    was_lost: bool,
+    asked: Instant,
     /// Bytes of which requests are made.
     asked_bytes: u64,
     is_asked: bool,
@@ -30,6 +33,17 @@ struct Job {
     via: usize,
     requests: u32,
     error: u32,
+}
+
+impl Job {
+    /// Its server has gone, which had it for so long. The time that it waits goes on unless that was the
+    /// limit: a server that ends at this very job would be asked for ever.
+    fn waits_for_server(&mut self, had_it_for: Duration, limit: Duration) {
+        if !self.was_lost || had_it_for >= limit {
+            self.since = Instant::now();
+        }
+        self.was_lost = true;
+    }
 }
 
 /// Jobs that are not answered yet.
@@ -55,6 +69,8 @@ impl Jobs {
         let slot = self.slots.insert(Job {
             remote,
             since: Instant::now(),
+            was_lost: false,
+            asked: Instant::now(),
             asked_bytes: 0,
             is_asked: false,
             via: 0,
@@ -107,6 +123,7 @@ impl Jobs {
         };
         if !self.flying.contains(&slot) {
             self.flying.push(slot);
+            job.asked = Instant::now();
         }
         job.via = via;
         while !job.is_asked && output.len() < OUTPUT_BYTES {
@@ -163,26 +180,26 @@ impl Jobs {
         Some(Answered { job, error })
     }
 
-    /// The server is gone: jobs it had wait again, in their order.
-    pub(super) fn lost(&mut self) {
-        self.lost_from(0);
+    /// The server is gone: jobs it had wait again, in their order, for so long at most.
+    pub(super) fn lost(&mut self, limit: Duration) {
+        self.lost_from(0, limit);
         for slot in &self.waiting {
             if let Some(job) = self.slots.get_mut(*slot) {
-                job.since = Instant::now();
+                job.waits_for_server(Duration::ZERO, limit);
             }
         }
     }
 
     /// The connections from this one on are gone: jobs they had wait again, in their order, before the
     /// others that wait.
-    pub(super) fn lost_from(&mut self, first: usize) {
+    pub(super) fn lost_from(&mut self, first: usize, limit: Duration) {
         self.requests.retain(|(via, _), _| *via < first);
         let slots = &self.slots;
         let is_lost = |slot: &u32| slots.get(*slot).is_none_or(|job| job.via >= first);
         let lost: Vec<u32> = self.flying.extract_if(.., |slot| is_lost(slot)).collect();
         for slot in lost.into_iter().rev() {
             if let Some(job) = self.slots.get_mut(slot) {
-                job.since = Instant::now();
+                job.waits_for_server(job.asked.elapsed(), limit);
                 (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
             }
             if !self.waiting.contains(&slot) {

@@ -76,14 +76,14 @@ impl Link {
                 Ok(0) if self.stream.wants_write() => return Ok(()),
                 Ok(0) => bail!("it takes no more"),
                 Ok(count) => self.sent += count,
-                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
         self.output.clear();
         self.sent = 0;
         match self.stream.flush() {
-            Err(error) if !is_passing(&error) => Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error.into()),
             _ => Ok(()),
         }
     }
@@ -94,8 +94,7 @@ impl Link {
             match self.stream.read(&mut self.piece) {
                 Ok(0) => bail!("it closed the connection"),
                 Ok(count) => self.input.extend_from_slice(&self.piece[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_passing(&error) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -110,8 +109,4 @@ impl Link {
     pub(super) fn wants_write(&self) -> bool {
         !self.output.is_empty() || self.stream.wants_write()
     }
-}
-
-fn is_passing(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

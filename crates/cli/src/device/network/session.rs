@@ -30,6 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect: from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A connection that breaks sooner is followed by a longer pause: a server that ends at a request is
+/// asked for it again, and takes all changes again before.
+const STEADY: Duration = Duration::from_secs(10);
 /// Changes that may have to be sent again, beyond which the origin is flushed, in bytes; and beyond
 /// which further changes wait for that flush.
 const FLUSH_AT_BYTES: usize = 32 << 20;
@@ -136,6 +139,7 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         resend: Resend::default(),
         samples,
         own_flush: None,
+        connected: Instant::now(),
         away: Away::default(),
         uri: uri.clone(),
     };
@@ -190,6 +194,7 @@ fn joined(uri: &ExportUri, first: Link) -> Vec<Link> {
 /// The time since the server went away.
 #[derive(Default)]
 struct Away {
+    /// The last pause before it was asked again.
     pause: Duration,
     next: Option<Instant>,
     told: String,
@@ -209,6 +214,8 @@ struct Session {
     samples: Samples,
     /// The flush that frees memory, if it is on its way.
     own_flush: Option<u64>,
+    /// When the server was there again last.
+    connected: Instant,
     away: Away,
 }
 
@@ -404,7 +411,7 @@ impl Session {
         );
         self.inbox.is_fenced.store(true, Ordering::Release);
         self.links.clear();
-        self.jobs.lost();
+        self.jobs.lost(self.inbox.timeout());
     }
 
     fn refuse_all(&mut self) -> bool {
@@ -425,8 +432,22 @@ impl Session {
         self.links.clear();
         self.own_flush = None;
         self.resend.lost();
-        self.jobs.lost();
-        self.away = Away::default();
+        self.jobs.lost(self.inbox.timeout());
+        let was_steady = self.connected.elapsed() >= STEADY;
+        self.away.told.clear();
+        self.away.next = None;
+        if was_steady {
+            self.away.pause = Duration::ZERO;
+        } else {
+            self.pause();
+        }
+    }
+
+    /// Has the server asked again later, later each time.
+    fn pause(&mut self) {
+        let pause = (self.away.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.away.pause = pause;
+        self.away.next = Some(Instant::now() + pause);
     }
 
     /// Reads of the further connections are asked again on the first. That one stays: a change that the
@@ -439,7 +460,7 @@ impl Session {
             describe(why)
         );
         self.links.truncate(1);
-        self.jobs.lost_from(1);
+        self.jobs.lost_from(1, self.inbox.timeout());
     }
 
     fn connect_again(&mut self) {
@@ -450,7 +471,7 @@ impl Session {
             Ok(link) => {
                 tracing::info!("the server of {} is there again", self.name.display());
                 self.links = joined(&self.uri, link);
-                self.away = Away::default();
+                self.connected = Instant::now();
             }
             Err(why) => {
                 let why = describe(&why);
@@ -458,9 +479,7 @@ impl Session {
                     tracing::warn!("{} is still away: {why}", self.name.display());
                     self.away.told = why;
                 }
-                let pause = (self.away.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                self.away.pause = pause;
-                self.away.next = Some(Instant::now() + pause);
+                self.pause();
             }
         }
     }

@@ -82,7 +82,7 @@ fn connect_unix(path: &str, limit: Duration) -> Result<UnixStream> {
     // A server that takes nobody in at the moment would have the caller wait without an end.
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
     let address = SocketAddrUnix::new(path).with_context(unreachable)?;
-    net::connect(&socket, &address).with_context(unreachable)?;
+    rustix::io::retry_on_intr(|| net::connect(&socket, &address)).with_context(unreachable)?;
     let stream = UnixStream::from(socket);
     let peer = sockopt::socket_peercred(&stream).with_context(unreachable)?;
     if peer.pid == rustix::process::getpid() {
@@ -91,11 +91,22 @@ fn connect_unix(path: &str, limit: Duration) -> Result<UnixStream> {
     Ok(stream)
 }
 
+/// A transfer with a limit of time ends early when the process was stopped and goes on, or at a
+/// signal.
+fn uninterrupted(mut transfer: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match transfer() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 impl Read for Plain {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Plain::Unix(stream) => stream.read(into),
-            Plain::Tcp(stream) => stream.read(into),
+            Plain::Unix(stream) => uninterrupted(|| stream.read(into)),
+            Plain::Tcp(stream) => uninterrupted(|| stream.read(into)),
         }
     }
 }
@@ -103,8 +114,8 @@ impl Read for Plain {
 impl Write for Plain {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
-            Plain::Unix(stream) => stream.write(from),
-            Plain::Tcp(stream) => stream.write(from),
+            Plain::Unix(stream) => uninterrupted(|| stream.write(from)),
+            Plain::Tcp(stream) => uninterrupted(|| stream.write(from)),
         }
     }
 
