@@ -16,6 +16,7 @@
 //! | [`held_back`] | requests that wait for a rate |
 //! | [`rate`] | rates of volumes |
 //! | [`tap`] | watching a volume's requests |
+//! | [`shortage`] | requests that wait for memory |
 //! | [`volume_times`] | durations of each volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
@@ -31,6 +32,7 @@ pub(super) mod listener;
 mod rate;
 pub(super) mod seats;
 pub(super) mod served;
+mod shortage;
 pub(super) mod tap;
 pub(crate) mod ublk;
 mod volume_times;

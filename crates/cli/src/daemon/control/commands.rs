@@ -16,7 +16,6 @@ use forebay_io::BlockingStorage;
 use super::served_storage::ServedStorage;
 use super::shut_out;
 use crate::daemon::data::served::{ServedVolume, TimedDevice};
-use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::failure::{Interrupted, wrong_usage};
@@ -25,8 +24,6 @@ use crate::failure::{Interrupted, wrong_usage};
 const FIRST_LOOKS: u32 = 10;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest time that clients are held up at once so that a volume becomes free.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Progress of a command.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +91,6 @@ struct Run<'a, 'b> {
     unseen: Option<anyhow::Error>,
     /// Volumes whose servers have shut this host out do not hold it up.
     passes_shut_out: bool,
-    paused: Option<Instant>,
     /// Since when changes of its volume wait.
     clients_wait: Option<Instant>,
     /// The command's effect can no longer be taken back.
@@ -124,14 +120,10 @@ impl Daemon {
             in_use: None,
             unseen: None,
             passes_shut_out,
-            paused: None,
             clients_wait: None,
             is_final: false,
         };
         let result = run.run_through();
-        if run.paused.is_some() {
-            self.each_worker(Worker::resume)?;
-        }
         if let Some(error) = run.in_use {
             return Err(error);
         }
@@ -265,9 +257,6 @@ impl Run<'_, '_> {
     }
 
     fn tell(&mut self, instruction: &Instruction) -> Result<Vec<Answer>> {
-        if let Instruction::RemoveVolume(_) = instruction {
-            self.pause()?;
-        }
         if let Instruction::AddVolume(slot, _) | Instruction::BringBack(slot, _) = instruction {
             self.slot = Some(*slot);
         }
@@ -294,20 +283,6 @@ impl Run<'_, '_> {
             self.daemon.exports.offer_again(*slot);
         }
         Ok(answers)
-    }
-
-    /// Holds clients up for moments, so that no request is in progress in one of them.
-    fn pause(&mut self) -> Result<()> {
-        match self.paused {
-            Some(since) if since.elapsed() > PAUSE => {
-                self.daemon.each_worker(Worker::resume)?;
-                std::thread::sleep(LOOK);
-            }
-            Some(_) => return Ok(()),
-            None => {}
-        }
-        self.paused = Some(Instant::now());
-        self.daemon.each_worker(|worker| worker.paused = true)
     }
 
     /// Under the lock that all who change the superblock take.

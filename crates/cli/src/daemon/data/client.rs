@@ -77,6 +77,11 @@ impl Client {
         self.nbd.payload_space().next().is_some()
     }
 
+    /// Whether it holds memory that comes back as it goes on, or when it is ended for others' sake.
+    pub(super) fn holds_memory(&mut self) -> bool {
+        self.sending || self.owes_payload()
+    }
+
     /// Ends the connection; requests in flight are finished first, but not answered.
     fn cut(&mut self) {
         if !self.gone {
@@ -160,7 +165,7 @@ impl Worker {
             let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
-            if client.receiving || client.gone || self.paused || client.held_back {
+            if client.receiving || client.gone || client.held_back {
                 return;
             }
             let volume = client.volume;
@@ -242,27 +247,6 @@ impl Worker {
         true
     }
 
-    /// Whether something holds memory that gives it back in time. Shards here hold some for requests
-    /// of other threads' clients too.
-    pub(super) fn memory_will_return(&mut self) -> bool {
-        self.host.requests() > 0
-            || self.driver.in_flight() > 0
-            || self
-                .clients
-                .iter_mut()
-                .any(|client| client.sending || client.owes_payload())
-            || self.release_spare_memory()
-    }
-
-    /// Has clients that wait for memory try again.
-    pub(super) fn wake_starving(&mut self) {
-        for id in std::mem::take(&mut self.starving) {
-            if let Some(client) = self.clients.get_mut(id) {
-                client.queue(&mut self.busy);
-            }
-        }
-    }
-
     fn read_no_further(&mut self, id: u32) {
         if let Some(client) = self.clients.get_mut(id) {
             client.held_back = true;
@@ -326,7 +310,7 @@ impl Worker {
             return;
         };
         let waits = client.blocked.is_some() || client.held_back;
-        let may = !client.receiving && !client.gone && !self.paused && !waits;
+        let may = !client.receiving && !client.gone && !waits;
         if !may || !client.nbd.wants_input() {
             return;
         }
@@ -500,14 +484,6 @@ impl Worker {
             client.queue(&mut self.busy);
         }
         self.clients.len()
-    }
-
-    /// Lets clients go on after [`Worker::paused`].
-    pub(in crate::daemon) fn resume(&mut self) {
-        self.paused = false;
-        for client in self.clients.iter_mut() {
-            client.queue(&mut self.busy);
-        }
     }
 
     pub(in crate::daemon) fn client_count(&self) -> usize {

@@ -9,7 +9,8 @@
 //!     ─> flight.rs ─> client.rs: reply ─ send ─> socket
 //! ```
 //!
-//! Everything that has piled up is done in one turn; there is one system call per turn.
+//! Everything that has piled up is done in one turn; there is one system call per turn, and another
+//! after long writes, whose checksums are made while the device has them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -17,7 +18,8 @@ use std::time::Duration;
 
 use forebay_cache::{Answer, ControlFlush, Host, Instruction, LossReport, Order, Shard, Shared};
 use forebay_engine::{
-    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Slots, Stats, VolumeSlot,
+    Action, Buf, CHECKSUMMED_LATER_BYTES, Commit, Device, DeviceError, Engine, Geometry, Nanos,
+    Operation, Settings, Slots, Stats, VolumeSlot,
 };
 use forebay_frontend::nbd::ExportTable;
 use forebay_io::{
@@ -89,17 +91,20 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) busy: Vec<u32>,
     /// Clients that wait for memory.
     pub(super) starving: Vec<u32>,
+    /// When something was last seen that gives memory back, if a request waits for some.
+    pub(super) short_since: Option<Nanos>,
     /// Requests that wait for their volume's rate.
     pub(super) held_back: HeldBackList,
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
+    /// Shards whose long writes were issued this turn, and have no checksums yet.
+    long_writes: Vec<u16>,
     /// A request was answered this turn.
     pub(super) has_finished: bool,
     adaptive_polling: AdaptivePolling,
-    /// No request is taken from clients (while a volume is removed).
-    pub(in crate::daemon) paused: bool,
     completions: Vec<Completion>,
-    done: Vec<Done>,
+    /// Operations at an end that nobody has looked at.
+    pub(super) done: Vec<Done>,
     housekept: Nanos,
     stop: bool,
 }
@@ -119,6 +124,15 @@ pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) shared: Arc<Shared>,
     pub(in crate::daemon) geometry: Geometry,
     pub(in crate::daemon) failing: Arc<Failing>,
+}
+
+/// Whether its checksums may be made while the cache device has it.
+fn is_long_write(action: &Action) -> bool {
+    let Operation::Write { bufs, .. } = &action.operation else {
+        return false;
+    };
+    let is_long = |buf: &Buf| buf.len_bytes >= CHECKSUMMED_LATER_BYTES;
+    matches!(action.device, Device::Cache(_)) && bufs.first().is_some_and(is_long)
 }
 
 impl Worker {
@@ -152,11 +166,12 @@ impl Worker {
             ublk: Queues::default(),
             busy: Vec::new(),
             starving: Vec::new(),
+            short_since: None,
             held_back: HeldBackList::default(),
             released: Vec::new(),
+            long_writes: Vec::new(),
             has_finished: false,
             adaptive_polling: AdaptivePolling::default(),
-            paused: false,
             completions: Vec::new(),
             done: Vec::new(),
             housekept: Nanos(0),
@@ -309,21 +324,6 @@ impl Worker {
         self.host.engines()
     }
 
-    /// Whether a request waits for memory.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        !self.starving.is_empty() || self.ublk.any_waits()
-    }
-
-    /// Gives back memory that serves no request yet; says whether there was any, of which what a
-    /// device is reading into follows.
-    pub(super) fn release_spare_memory(&mut self) -> bool {
-        let mut any = false;
-        for shard in self.host.shards_mut() {
-            any |= shard.release_spare_memory(&mut self.arena);
-        }
-        any
-    }
-
     pub(in crate::daemon) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.host.shards()
     }
@@ -429,6 +429,7 @@ impl Worker {
     }
 
     fn turn(&mut self) -> Result<(), UringError> {
+        self.checksum_long_writes()?;
         let timeout = self.time_to_wait();
         let work_left = self.busy.is_empty();
         if std::mem::take(&mut self.has_finished) && work_left && self.host.requests() == 0 {
@@ -460,6 +461,18 @@ impl Worker {
         self.report_failure();
         self.report_losses();
         self.answer_control();
+        Ok(())
+    }
+
+    /// Makes the checksums of long writes while the devices have them.
+    fn checksum_long_writes(&mut self) -> Result<(), UringError> {
+        if self.long_writes.is_empty() {
+            return Ok(());
+        }
+        self.ring.submit_and_wait(0, None)?;
+        while let Some(shard) = self.long_writes.pop() {
+            self.host.checksum_long_writes(shard, &self.arena);
+        }
         Ok(())
     }
 
@@ -552,6 +565,9 @@ impl Worker {
     fn carry_out(&mut self, order: Order) {
         match order {
             Order::Transfer(shard, action) => {
+                if is_long_write(&action) && self.long_writes.last() != Some(&shard) {
+                    self.long_writes.push(shard);
+                }
                 self.driver
                     .submit(&mut self.ring, shard, action, &mut self.done);
             }

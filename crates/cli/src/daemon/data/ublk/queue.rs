@@ -220,7 +220,7 @@ impl Worker {
     /// Begins what has arrived, in order, as far as there is memory.
     pub(in crate::daemon) fn serve_queues(&mut self) {
         while let Some(&arrived) = self.ublk.arrived.front() {
-            if self.ublk.held || self.paused || !self.begin(arrived) {
+            if self.ublk.held || !self.begin(arrived) {
                 return;
             }
             self.ublk.arrived.pop_front();

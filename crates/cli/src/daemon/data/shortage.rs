@@ -1,0 +1,55 @@
+//! Requests that find no memory: they wait for what comes back.
+
+use forebay_engine::Nanos;
+
+use super::worker::Worker;
+
+/// The longest time that a request waits for memory of which nothing seems to come back. Not all of
+/// it shows: engines hold some while they gather a batch for the SSD after the request that brought
+/// it was answered, and connections for answers that they are about to send.
+const PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
+
+impl Worker {
+    /// Whether a request that found no memory may wait for it, and is not to fail. Shards here hold
+    /// some for requests of other threads' clients too.
+    pub(super) fn memory_will_return(&mut self) -> bool {
+        let comes_back = self.host.requests() > 0
+            || !self.done.is_empty()
+            || self.driver.in_flight() > 0
+            || self.clients.iter_mut().any(|client| client.holds_memory())
+            || self.release_spare_memory();
+        if comes_back {
+            self.short_since = Some(self.now);
+            return true;
+        }
+        let since = *self.short_since.get_or_insert(self.now);
+        self.now.since(since) < PATIENCE
+    }
+
+    /// Has clients that wait for memory try again.
+    pub(super) fn wake_starving(&mut self) {
+        if !self.is_short_of_memory() {
+            self.short_since = None;
+        }
+        for id in std::mem::take(&mut self.starving) {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.queue(&mut self.busy);
+            }
+        }
+    }
+
+    /// Whether a request waits for memory.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        !self.starving.is_empty() || self.ublk.any_waits()
+    }
+
+    /// Gives back memory that serves no request yet; says whether there was any, of which what a
+    /// device is reading into follows.
+    pub(super) fn release_spare_memory(&mut self) -> bool {
+        let mut any = false;
+        for shard in self.host.shards_mut() {
+            any |= shard.release_spare_memory(&mut self.arena);
+        }
+        any
+    }
+}
