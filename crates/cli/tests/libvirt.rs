@@ -18,11 +18,9 @@ use std::time::Instant;
 
 use support::libvirt::{Libvirt, group_of_machines};
 use support::moving::{dirty_mib, network_disk};
-use support::moving_machine::Hosts;
+use support::moving_machine::{Hosts, PAGE, part_of_page};
 use support::writing_machine::Serial;
 use support::{Daemon, installed, until};
-
-const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 
 fn is_possible() -> bool {
     let programs = [
@@ -37,8 +35,7 @@ fn is_possible() -> bool {
 
 /// The page's part on libvirt.
 fn part() -> &'static str {
-    let (_, after) = PAGE.split_once("**With libvirt**").expect("its part");
-    after.split_once("**A snapshot**").expect("the next part").0
+    part_of_page("**With libvirt**", "**A snapshot**")
 }
 
 /// The commands of the page, in their order.
@@ -50,8 +47,7 @@ fn commands() -> Vec<&'static str> {
 
 /// The machine, with the disk of the page, on a host.
 fn domain(libvirt: &Libvirt, socket: &str) -> String {
-    let (_, disk) = PAGE.split_once("<disk ").expect("the disk of a domain");
-    let (disk, _) = disk.split_once("</disk>").expect("its end");
+    let disk = part_of_page("<disk ", "</disk>");
     let driver = |text: &'static str| {
         let lines = text.lines().map(str::trim);
         let mut drivers = lines.filter(|line| line.starts_with("<driver "));

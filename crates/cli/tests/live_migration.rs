@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use support::moving::{dirty_mib, network_disk};
-use support::moving_machine::Hosts;
+use support::moving_machine::{Hosts, part_of_page};
 use support::writing_machine::Machine;
 use support::{Scratch, installed, until};
-
-const PAGE: &str = include_str!("../../../manual/src/recipes/vm.md");
 
 fn is_possible() -> bool {
     installed("nbdkit") && installed("qemu-system-x86_64")
@@ -34,8 +32,7 @@ fn machine_on_volume(host: &Scratch, more: &[&str]) -> Machine {
 impl Hosts {
     /// The page with the names of this test.
     fn text(&self) -> String {
-        let (_, after) = PAGE.split_once("**Live migration**").expect("its part");
-        let (part, _) = after.split_once("**With libvirt**").expect("the next part");
+        let part = part_of_page("**Live migration**", "**With libvirt**");
         part.replace("536870912", &self.size_bytes().to_string())
             .replace(
                 "tcp:192.0.2.2:4444",
@@ -71,8 +68,7 @@ impl Hosts {
 
 /// The page's way to write back while the machine writes.
 fn drain_command() -> Vec<&'static str> {
-    let (_, after) = PAGE.split_once("Run `forebay ").expect("its step");
-    let (command, _) = after.split_once('`').expect("its end");
+    let command = part_of_page("Run `forebay ", "`");
     let arguments: Vec<&str> = command.split(' ').collect();
     assert_eq!(arguments[..2], ["drain", "guest"]);
     arguments

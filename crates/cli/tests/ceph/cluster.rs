@@ -220,9 +220,13 @@ fn on_this(scratch: &Scratch, program: &str) -> Command {
     command
 }
 
+/// The time after which a command of Ceph's is given up, in seconds: on a machine that does much else
+/// two minutes are not enough for the first pool.
+const LONGEST_S: &str = "300";
+
 fn run(scratch: &Scratch, program: &str, arguments: &[&str]) -> String {
     let output = on_this(scratch, "timeout")
-        .args(["120", program])
+        .args([LONGEST_S, program])
         .args(arguments)
         .output()
         .unwrap();
