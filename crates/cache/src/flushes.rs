@@ -4,10 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::planted::{self, Bug};
-use forebay_engine::{
-    Ack, Device, DeviceError, Failure, Memory, Nanos, OpId, Request, RequestId, RequestKind,
-    VolumeSlot,
-};
+use forebay_engine::{Device, DeviceError, Memory, Nanos, OpId, VolumeSlot};
 
 use crate::gate::Left;
 use crate::host::{Host, Order};
@@ -90,8 +87,6 @@ pub(crate) struct Flushes {
     groups: Slots<Group>,
     /// Results of flushes for the control plane.
     pub(crate) for_control: VecDeque<ControlFlush>,
-    /// Flushes that clients of other hosts wait for, by the shard here that answers.
-    of_others: HashMap<(u16, RequestId), VolumeSlot>,
 }
 
 impl Flushes {
@@ -127,22 +122,6 @@ impl Flushes {
         self.devices
             .get(&device)
             .map_or(0, |flush| flush.taken.len() + flush.queued.len())
-    }
-
-    /// A shard here is asked by another host.
-    pub(crate) fn asked_by_another(&mut self, shard: u16, request: &Request) {
-        if request.kind == RequestKind::Flush && !request.id.is_unheard() {
-            (self.of_others).insert((shard, request.id), request.volume);
-        }
-    }
-
-    /// A shard here answers another host: the volume, if that is the failure of a client's flush.
-    pub(crate) fn fails_another(&mut self, shard: u16, ack: &Ack) -> Option<VolumeSlot> {
-        if self.of_others.is_empty() {
-            return None;
-        }
-        let volume = self.of_others.remove(&(shard, ack.id))?;
-        (ack.result == Err(Failure::Lost)).then_some(volume)
     }
 
     fn device(&mut self, device: Device) -> &mut DeviceFlush {
@@ -400,50 +379,5 @@ impl<T> Host<T> {
             Device::Cache(_) => self.end_of_cache_write(now, shard, op, result, memory),
             Device::Origin(_) => self.tell_end(now, shard, op, result, memory),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_engine::Buf;
-
-    fn flush(id: RequestId) -> Request {
-        Request {
-            id,
-            volume: VolumeSlot(3),
-            kind: RequestKind::Flush,
-            offset_bytes: 0,
-            len_bytes: 0,
-            buf: Buf::EMPTY,
-        }
-    }
-
-    /// Has shard 0 answer a flush of another host, and returns the volume if that tells of a loss.
-    fn failed_for(id: RequestId, result: Result<(), Failure>) -> Option<VolumeSlot> {
-        let mut flushes = Flushes::default();
-        flushes.asked_by_another(0, &flush(id));
-        flushes.asked_by_another(1, &flush(id));
-        let ack = Ack {
-            id,
-            result,
-            bypassed: false,
-        };
-        let failed = flushes.fails_another(0, &ack);
-        assert_eq!(flushes.fails_another(0, &ack), None, "answered once");
-        failed
-    }
-
-    #[test]
-    fn a_clients_flush_that_fails_for_another_host_is_known_by_its_volume() {
-        let failed = Err(Failure::Lost);
-        assert_eq!(failed_for(RequestId(7), failed), Some(VolumeSlot(3)));
-        assert_eq!(failed_for(RequestId(7), Ok(())), None);
-        assert_eq!(
-            failed_for(RequestId(7), Err(Failure::Io)),
-            None,
-            "nothing is lost"
-        );
-        assert_eq!(failed_for(RequestId(7).unheard(), failed), None);
     }
 }

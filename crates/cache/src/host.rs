@@ -194,8 +194,9 @@ impl<T> Host<T> {
     /// How much still stands in the way.
     pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let wanted = self.flushes.wanted(Device::Origin(slot));
-        if !self.joins.is_empty() || wanted > 0 {
-            return Err((self.joins.len() + wanted) as u64);
+        let joins = self.joins.iter().filter(|join| join.volume == slot).count();
+        if joins + wanted > 0 {
+            return Err((joins + wanted) as u64);
         }
         for engine in self.engines() {
             engine.remove_volume(slot)?;
@@ -251,11 +252,8 @@ impl<T> Host<T> {
     /// Takes a message of another host.
     pub fn receive(&mut self, now: Nanos, message: Message, memory: &mut dyn Memory) {
         match message {
-            Message::Submit(shard, request) => {
-                self.flushes.asked_by_another(shard, &request);
-                self.submit_to_shard(now, shard, request, memory);
-            }
-            Message::Answer(ack) => self.answered_here(now, ack, memory),
+            Message::Submit(shard, request) => self.submit_to_shard(now, shard, request, memory),
+            Message::Answer(ack) => self.answered(now, ack, memory),
             Message::Flush(device) => self.flush_now(device),
             Message::Flushed {
                 device,
@@ -312,10 +310,21 @@ impl<T> Host<T> {
     #[inline(always)]
     fn take_results(&mut self, now: Nanos, number: u16, memory: &mut dyn Memory) {
         while let Some(ack) = self.own_shard(number).and_then(Shard::next_ack) {
-            self.answered(now, number, ack, memory);
+            if ack.result.is_err() {
+                self.count_failures(number);
+            }
+            self.answered(now, ack, memory);
         }
         while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
             self.take_action(now, number, action);
+        }
+    }
+
+    /// Before the answer that tells of them leaves (I10).
+    #[cold]
+    fn count_failures(&mut self, number: u16) {
+        while let Some(volume) = self.own_shard(number).and_then(Shard::next_unheard) {
+            self.shared.unheard().add(volume);
         }
     }
 
@@ -377,6 +386,14 @@ impl<T> Host<T> {
 
     pub(crate) fn send(&mut self, host: u16, message: Message) {
         self.outbox.push_back((host, message));
+    }
+
+    /// Makes checksums of writes that devices have been given, of a shard here
+    /// ([`Engine::checksum_long_writes`]).
+    pub fn checksum_long_writes(&mut self, number: u16, memory: &dyn Memory) {
+        if let Some(Shard::Cached(engine)) = self.own_shard(number) {
+            engine.checksum_long_writes(memory);
+        }
     }
 
     /// The next thing for a device to do.

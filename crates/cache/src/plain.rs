@@ -29,6 +29,8 @@ pub struct Plain {
     /// and the next to ask must hear of it.
     doubted: Vec<VolumeSlot>,
     acks: VecDeque<Ack>,
+    /// As [`forebay_engine::Engine::next_unheard`] has them.
+    unheard: Vec<VolumeSlot>,
     pub(crate) stats: Stats,
 }
 
@@ -135,14 +137,17 @@ impl Plain {
         else {
             return;
         };
-        if flushes && result.is_err() && !hears {
-            self.flush_failed(volume);
+        if flushes && result.is_err() {
+            if hears {
+                self.unheard.push(volume);
+            } else {
+                self.flush_failed(volume);
+            }
         }
         let result = match result {
             // Nothing depends on a discard.
             Err(DeviceError::Unsupported) if request.kind == RequestKind::Discard => Ok(()),
             Err(DeviceError::NoSpace) => Err(Failure::NoSpace),
-            Err(_) if is_flush => Err(Failure::Lost),
             Err(_) => Err(Failure::Io),
             Ok(()) => Ok(()),
         };
@@ -193,6 +198,10 @@ impl Plain {
 
     pub(crate) fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
+    }
+
+    pub(crate) fn next_unheard(&mut self) -> Option<VolumeSlot> {
+        self.unheard.pop()
     }
 
     pub(crate) fn is_settled(&self) -> bool {

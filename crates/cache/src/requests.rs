@@ -233,38 +233,19 @@ impl<T> Host<T> {
         }
     }
 
-    /// A shard here has answered.
-    pub(crate) fn answered(&mut self, now: Nanos, shard: u16, ack: Ack, memory: &mut dyn Memory) {
+    /// A shard has answered, here or on another host.
+    pub(crate) fn answered(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
-            if ack.result == Err(Failure::Lost) {
-                self.count_failure(ack.id.0 as u32);
+            if ack.bypassed
+                && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
+            {
+                join.bypassed = true;
             }
-            return self.answered_here(now, ack, memory);
+            self.part_answered(now, ack.id.0 as u32, ack.result, memory);
+        } else {
+            self.send(asker, Message::Answer(ack));
         }
-        if let Some(volume) = self.flushes.fails_another(shard, &ack) {
-            self.shared.unheard().add(volume);
-        }
-        self.send(asker, Message::Answer(ack));
-    }
-
-    #[cold]
-    fn count_failure(&mut self, join: u32) {
-        if let Some(join) = self.joins.get_mut(join)
-            && join.hears
-        {
-            self.shared.unheard().add(join.volume);
-        }
-    }
-
-    /// A shard has answered, here or on another host.
-    pub(crate) fn answered_here(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
-        if ack.bypassed
-            && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
-        {
-            join.bypassed = true;
-        }
-        self.part_answered(now, ack.id.0 as u32, ack.result, memory);
     }
 
     fn part_answered(
@@ -277,10 +258,7 @@ impl<T> Host<T> {
         let join = self.joins.get_mut(id);
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
-            join.failure.get_or_insert(match failure {
-                Failure::Lost => Failure::Io,
-                other => other,
-            });
+            join.failure.get_or_insert(failure);
         }
         join.outstanding -= 1;
         if join.outstanding > 0 {
@@ -332,6 +310,7 @@ impl<T> Host<T> {
         }
         self.failure.promises.pop_front()
     }
+
     /// A client has heard of these failures, as far as anybody can know: the answer has gone out.
     pub fn heard(&mut self, unheard: Unheard) {
         self.shared.unheard().heard(unheard.volume, unheard.last);

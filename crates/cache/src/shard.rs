@@ -2,7 +2,7 @@
 //! cache.
 
 use forebay_engine::{
-    Ack, Action, Device, DeviceError, Engine, Memory, Nanos, OpId, Request, Stats,
+    Ack, Action, Device, DeviceError, Engine, Memory, Nanos, OpId, Request, Stats, VolumeSlot,
 };
 
 use crate::plain::Plain;
@@ -72,6 +72,13 @@ impl Shard {
         match self {
             Shard::Cached(engine) => engine.next_ack(),
             Shard::Plain(plain) => plain.next_ack(),
+        }
+    }
+
+    pub(crate) fn next_unheard(&mut self) -> Option<VolumeSlot> {
+        match self {
+            Shard::Cached(engine) => engine.next_unheard(),
+            Shard::Plain(plain) => plain.next_unheard(),
         }
     }
 

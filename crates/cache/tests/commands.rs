@@ -14,6 +14,16 @@ const DRAIN: Command = Command::Drain {
 };
 const FAILED: SuperblockError = SuperblockError::Device(DeviceError::Io);
 
+/// The host says how many blocks are dirty, and how many of these cannot be read.
+fn dirty(dirty_blocks: u64, unreadable_blocks: u64) -> Happened {
+    let backlog = Backlog {
+        dirty_blocks,
+        unreadable_blocks,
+        ..Backlog::default()
+    };
+    Happened::Instructed(vec![Answer::Backlog(backlog)])
+}
+
 /// The commands of a cache that serves one volume.
 fn control() -> Control {
     let geometry = Geometry::for_device(1 << 30, 4096, Some(2), 1).expect("a geometry");
@@ -303,11 +313,7 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
     let stop = control.begin(Command::Stop).expect("nobody stops it yet");
     assert!(matches!(control.go_on(stop, Happened::Begun), Step::Wait));
     assert_eq!(control.begin(Command::Stop), Err(Refusal::Stopping));
-    let dirty = Answer::Backlog(Backlog {
-        dirty_blocks: 9,
-        ..Backlog::default()
-    });
-    let step = control.go_on(drain, Happened::Instructed(vec![dirty]));
+    let step = control.go_on(drain, dirty(9, 0));
     let ceases = Instruction::SetDraining(VOLUME, false);
     assert!(matches!(&step, Step::Instruct(told) if format!("{told:?}") == format!("{ceases:?}")));
     let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
@@ -327,14 +333,7 @@ fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
     let mut control = control();
     let drain = control.begin(DRAIN).expect("it is there");
     control.go_on(drain, Happened::Begun);
-    let left = |unreadable_blocks| {
-        let backlog = Backlog {
-            dirty_blocks: 2,
-            unreadable_blocks,
-            ..Backlog::default()
-        };
-        Happened::Instructed(vec![Answer::Backlog(backlog)])
-    };
+    let left = |unreadable_blocks| dirty(2, unreadable_blocks);
     assert!(matches!(control.go_on(drain, left(1)), Step::Look(_)));
     assert!(matches!(control.go_on(drain, left(2)), Step::Instruct(_)));
     let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
@@ -353,15 +352,11 @@ fn a_drain_ends_when_no_more_is_dirty_than_may_be_left() {
     };
     let drain = control.begin(drain).expect("it is there");
     control.go_on(drain, Happened::Begun);
-    let dirty = |dirty_blocks| {
-        let backlog = Backlog {
-            dirty_blocks,
-            ..Backlog::default()
-        };
-        Happened::Instructed(vec![Answer::Backlog(backlog)])
-    };
-    assert!(matches!(control.go_on(drain, dirty(6)), Step::Look(_)));
-    assert!(matches!(control.go_on(drain, dirty(5)), Step::Instruct(_)));
+    assert!(matches!(control.go_on(drain, dirty(6, 0)), Step::Look(_)));
+    assert!(matches!(
+        control.go_on(drain, dirty(5, 0)),
+        Step::Instruct(_)
+    ));
     let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
     assert!(matches!(step, Step::Ended(Ok(()))), "{step:?}");
 }

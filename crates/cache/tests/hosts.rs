@@ -12,34 +12,46 @@ const VOLUME: VolumeSlot = VolumeSlot(0);
 const ORIGIN: Device = Device::Origin(VOLUME);
 const NOW: Nanos = Nanos(0);
 
+/// A thread of so many with one shard of its own.
+fn host(
+    (index, count): (u16, u16),
+    (owners, shard): (Vec<u16>, u16),
+    shared: &Arc<Shared>,
+) -> Host<u32> {
+    let shards = owners.len() as u16;
+    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), shards).expect("a geometry");
+    let mut host = Host::new((index, count), owners, geometry, Arc::clone(shared));
+    host.add_shard(shard, Shard::Plain(Box::<Plain>::default()));
+    let config = VolumeConfig {
+        base: BlockKey(0),
+        reserved_blocks: 256,
+        size_bytes: 1 << 20,
+        mode: Mode::Passthrough,
+    };
+    host.add_volume(VOLUME, config);
+    host
+}
+
 /// Threads that share one origin, and nothing else.
 fn hosts(count: u16) -> Vec<Host<u32>> {
     let shared = Arc::new(Shared::default());
-    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), 1).expect("a geometry");
-    let host = |index| {
-        let mut host = Host::new((index, count), vec![index], geometry, Arc::clone(&shared));
-        host.add_shard(0, Shard::Plain(Box::<Plain>::default()));
-        let config = VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: 256,
-            size_bytes: 1 << 20,
-            mode: Mode::Passthrough,
-        };
-        host.add_volume(VOLUME, config);
-        host
-    };
-    (0..count).map(host).collect()
+    let own = |index| host((index, count), (vec![index], 0), &shared);
+    (0..count).map(own).collect()
+}
+
+/// Threads that ask each other's shards.
+fn hosts_with_a_shard_each() -> [Host<u32>; 2] {
+    let shared = Arc::new(Shared::default());
+    [0, 1].map(|index| host((index, 2), (vec![0, 1], index), &shared))
 }
 
 /// Asks for a flush; whether the device is to be flushed at once.
 fn flush(host: &mut Host<u32>, name: u32) -> bool {
-    host.submit(
-        NOW,
-        name,
-        ClientRequest::flush(VOLUME),
-        [],
-        &mut NoMemory::default(),
-    );
+    ask(host, name, ClientRequest::flush(VOLUME))
+}
+
+fn ask(host: &mut Host<u32>, name: u32, flush: ClientRequest) -> bool {
+    host.submit(NOW, name, flush, [], &mut NoMemory::default());
     host.advance(NOW, &mut NoMemory::default());
     is_ordered(host)
 }
@@ -62,10 +74,9 @@ fn answers(host: &mut Host<u32>) -> Vec<(u32, Result<(), Failure>)> {
     let mut answers = Vec::new();
     while let Some(answer) = host.next_answer() {
         answers.push((answer.payload, answer.result));
-        answer
-            .unheard
-            .into_iter()
-            .for_each(|unheard| host.heard(unheard));
+        if let Some(unheard) = answer.unheard {
+            host.heard(unheard);
+        }
     }
     answers
 }
@@ -205,24 +216,6 @@ fn a_flush_that_fails_for_a_change_alone_fails_the_next_flush_too() {
     }
 }
 
-/// Threads with a shard each.
-fn hosts_with_a_shard_each() -> [Host<u32>; 2] {
-    let shared = Arc::new(Shared::default());
-    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), 2).expect("a geometry");
-    [0, 1].map(|index| {
-        let mut host = Host::new((index, 2), vec![0, 1], geometry, Arc::clone(&shared));
-        host.add_shard(index, Shard::Plain(Box::<Plain>::default()));
-        let config = VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: 256,
-            size_bytes: 1 << 20,
-            mode: Mode::Passthrough,
-        };
-        host.add_volume(VOLUME, config);
-        host
-    })
-}
-
 /// Delivers the messages of one thread to the other.
 fn deliver(from: &mut Host<u32>, to: &mut Host<u32>) {
     while let Some((_, message)) = from.next_message() {
@@ -301,15 +294,7 @@ fn a_flush_of_the_daemon_is_not_heard() {
     ended(host, FAILS);
     let answer = host.next_answer().expect("it has failed");
     assert_eq!(answer.result, FAILED);
-    host.submit(
-        NOW,
-        2,
-        ClientRequest::flush_of_daemon(VOLUME),
-        [],
-        &mut NoMemory::default(),
-    );
-    host.advance(NOW, &mut NoMemory::default());
-    assert!(is_ordered(host));
+    assert!(ask(host, 2, ClientRequest::flush_of_daemon(VOLUME)));
     ended(host, Ok(()));
     assert_eq!(answers(host), [(2, FAILED)]);
     for (name, result) in [(3, FAILED), (4, Ok(()))] {

@@ -9,7 +9,7 @@ use crate::buffer::shared::{SharedBuffer, StoredWrite};
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::ids::PartId;
-use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
+use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId, VolumeSlot};
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::shm_journal::ShmIdentity;
@@ -435,6 +435,14 @@ impl MemoryBuffer {
     /// The number of requests in progress here.
     pub(crate) fn requests(&self) -> usize {
         self.parts.len() + self.parked.len() + self.flushes.len()
+    }
+
+    /// The number of requests of a volume that wait here.
+    pub(crate) fn requests_of(&self, volume: VolumeSlot) -> u64 {
+        let parked = self.parked.iter().map(|parked| parked.request);
+        let flushes = self.flushes.iter().map(|flush| flush.request);
+        let all = parked.chain(flushes);
+        all.filter(|request| request.volume == volume).count() as u64
     }
 
     /// Has failed writes tried again.

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 pub(crate) mod control;
+mod leaving;
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use crate::ahead::ReadAhead;
 use crate::buffer::MemoryBuffer;
 use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
-    RequestKind, SECTOR_BYTES,
+    RequestKind, SECTOR_BYTES, VolumeSlot,
 };
 use crate::jobs::{Jobs, Turn};
 use crate::origin::Origin;
@@ -68,6 +69,7 @@ impl Engine {
             scrub: Scrub::default(),
             looks: Looks::default(),
             acks: VecDeque::new(),
+            unheard: Vec::new(),
         };
         engine.store.keep_spare_pages(memory);
         engine.space.begin_mirroring(&mut engine.store);
@@ -396,6 +398,13 @@ impl Engine {
     #[inline]
     pub fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
+    }
+
+    /// A volume whose client asked for a flush that failed, so that writes before it may be lost. The
+    /// client is yet to hear of that (I10). Ask before a failure from [`Engine::next_ack`] is told.
+    #[inline]
+    pub fn next_unheard(&mut self) -> Option<VolumeSlot> {
+        self.unheard.pop()
     }
 
     /// Whether an orderly stop has come to its end.

@@ -307,10 +307,6 @@ pub enum Failure {
     /// memory of its own.
     #[error("the data has to be copied")]
     NotStraight,
-    /// Not for clients, to whom it is [`Failure::Io`]: a flush of the origin failed, and what clients
-    /// wrote there before it may be lost (I10).
-    #[error("a flush of the origin failed")]
-    Lost,
 }
 
 /// The engine's name for one device operation; comes back in the completion.

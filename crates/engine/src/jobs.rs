@@ -29,8 +29,6 @@ pub(crate) enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) table: Slab<JobId, Job>,
-    /// Writes and promotions in progress that have no job.
-    pub(crate) without_job: usize,
     /// Reads of one block in progress that have no request state.
     pub(crate) hits_alone: usize,
     pub(crate) runnable: VecDeque<Turn>,

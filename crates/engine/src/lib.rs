@@ -48,6 +48,7 @@ pub use format::{
 };
 pub use interface::*;
 pub use parts::Engine;
+pub use paths::write::sums_later::CHECKSUMMED_LATER_BYTES;
 pub use recovery::attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
     create, inspect,

@@ -6,4 +6,5 @@ pub(crate) mod index;
 pub(crate) mod locks;
 pub(crate) mod origin_locks;
 mod owners;
+mod ranges;
 pub(crate) mod unreadable;

@@ -1,16 +1,20 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
+mod backoff;
+mod hanging;
 mod hurry;
 mod idle_cache;
 mod pace;
 mod portions;
 mod run;
+mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;
 pub(crate) mod writeback;
 mod writeback_reads;
 
+use crate::format::BlockKey;
 use crate::ids::WritebackId;
 use crate::interface::Memory;
 use crate::origin::idle_cache::IdleCache;
@@ -48,5 +52,11 @@ impl Origin {
     /// The number of runs of blocks on their way.
     pub(crate) fn runs(&self) -> usize {
         self.runs.len()
+    }
+
+    /// The number of runs on their way with a block from `first` to before `end`.
+    pub(crate) fn written_back_between(&self, first: BlockKey, end: BlockKey) -> usize {
+        let runs = self.runs.iter();
+        runs.filter(|run| (first..end).contains(&run.key)).count()
     }
 }

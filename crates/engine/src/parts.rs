@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::ahead::ReadAhead;
 use crate::buffer::MemoryBuffer;
 use crate::ids::RequestIndex;
-use crate::interface::{Ack, Nanos};
+use crate::interface::{Ack, Nanos, VolumeSlot};
 use crate::jobs::Jobs;
 use crate::origin::Origin;
 use crate::policy::Policy;
@@ -38,6 +38,8 @@ pub struct Engine {
     pub(crate) scrub: Scrub,
     pub(crate) looks: Looks,
     pub(crate) acks: VecDeque<Ack>,
+    /// See [`Engine::next_unheard`].
+    pub(crate) unheard: Vec<VolumeSlot>,
 }
 
 /// When everything has to be looked at.

@@ -78,6 +78,8 @@ pub(crate) struct Store {
     slack: Slack,
     /// Blocks that the settings give shares of: the capacity without what is away.
     shared_blocks: u64,
+    /// Blocks of these that could be dirty at once: asked for at each look.
+    dirty_room: u64,
     /// The volume whose counts changed last.
     volume_hint: usize,
     /// Blocks that the segments can hold when headers take little.
@@ -140,7 +142,8 @@ impl Store {
         };
         let mut store = Store {
             capacity_blocks: log.capacity_blocks(),
-            shared_blocks: log.capacity_blocks(),
+            shared_blocks: 0,
+            dirty_room: 0,
             ghost: Ghost::of(log.usable_slots()),
             spare_summary: Spare::new(log.geometry.summary_bytes() as usize, memory),
             marks: DirtyMarks::default(),
@@ -171,7 +174,7 @@ impl Store {
             operations: Operations::default(),
             waiting: Waiting::default(),
         };
-        store.reckon_marks();
+        store.reckon_shared();
         store.tails_are_durable();
         store
     }
@@ -297,13 +300,10 @@ impl Store {
     }
 
     /// A share of the blocks that could be dirty, if all were, without the room of volumes that are
-    /// away. Where each is on two devices that is half as many.
+    /// away. Where each is on two devices that is half as many, or fewer if one is larger than all
+    /// others.
     pub(crate) fn dirty_share(&self, percent: u8) -> u64 {
-        self.dirty_room() * u64::from(percent) / 100
-    }
-
-    fn dirty_room(&self) -> u64 {
-        self.shared_blocks >> u32::from(self.log.keeps_two())
+        self.dirty_room * u64::from(percent) / 100
     }
 
     /// A share of the shard's capacity, in blocks, without the room of volumes that are away and of

@@ -100,8 +100,11 @@ fn a_failed_flush_of_what_a_client_wrote_to_the_origin_is_told_once() {
     rig.write(0, &[1; BLOCK as usize], false);
     until_a_flush_failed(&mut rig);
     rig.fate = |_| Fate::Done;
-    assert_eq!(flushed(&mut rig), Err(Failure::Lost));
+    assert_eq!(rig.engine.next_unheard(), None, "nobody has asked");
+    assert_eq!(flushed(&mut rig), Err(Failure::Io));
+    assert_eq!(rig.engine.next_unheard(), Some(rig.volume));
     assert_eq!(flushed(&mut rig), Ok(()));
+    assert_eq!(rig.engine.next_unheard(), None);
 }
 
 /// I10. A command that hears of it, or a trim that is made durable, does not learn from it that
@@ -117,9 +120,31 @@ fn a_failed_flush_that_no_client_asked_for_is_told_to_the_next_that_does() {
         rig.fate = flushes_of_the_origin_fail;
         let name = RequestId(1 << 20).unheard();
         rig.start_as(name, RequestKind::Flush, 0, 0, Buf::EMPTY);
-        assert_eq!(rig.finish(name), Err(Failure::Lost));
+        assert_eq!(rig.finish(name), Err(Failure::Io));
+        assert_eq!(rig.engine.next_unheard(), None, "it is no client's");
         rig.fate = |_| Fate::Done;
-        assert_eq!(flushed(&mut rig), Err(Failure::Lost), "{fails_in_its_own}");
+        assert_eq!(flushed(&mut rig), Err(Failure::Io), "{fails_in_its_own}");
         assert_eq!(flushed(&mut rig), Ok(()));
     }
+}
+
+/// The blocks that waited for it are dirty again: without a pause they would be written at the
+/// origin's full speed for as long as its flushes fail.
+#[test]
+fn write_back_pauses_longer_each_time_a_flush_fails() {
+    let mut rig = rig(Mode::Writeback);
+    rig.fate = flushes_of_the_origin_fail;
+    for block in 0..100 {
+        rig.write(block * 3 * BLOCK, &[7; BLOCK as usize], false);
+    }
+    rig.pass(Nanos(600 * Nanos::SECOND.0));
+    let (written, flushes) = {
+        let stats = rig.engine.stats();
+        (stats.written_back_blocks, stats.origin_flushes)
+    };
+    assert!((10..40).contains(&flushes), "{flushes} in ten minutes");
+    assert!(written <= flushes * 100, "{written} blocks");
+    rig.fate = |_| Fate::Done;
+    rig.pass(Nanos(60 * Nanos::SECOND.0));
+    assert_eq!(rig.engine.stats().dirty_blocks, 0, "all is well again");
 }

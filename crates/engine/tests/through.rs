@@ -209,10 +209,7 @@ fn a_flush_that_fails_before_the_log_ends_leaves_the_write_dirty() {
         rig.origin.0[..len_bytes].fill(0);
         rig.fate = |_| Fate::Done;
         rig.release();
-        assert_eq!(
-            answers(&mut rig),
-            [(id, Ok(())), (flush, Err(Failure::Lost))]
-        );
+        assert_eq!(answers(&mut rig), [(id, Ok(())), (flush, Err(Failure::Io))]);
         rig.simple(RequestKind::Flush, 0, 0);
         rig.drain();
         assert!(is_on_origin(&rig, len_bytes), "{len_bytes}, FUA {fua}");
@@ -233,10 +230,7 @@ fn a_flush_that_fails_amid_a_write_leaves_all_of_it_dirty() {
     rig.origin.0[..3 * BLOCK].fill(9);
     rig.fate = |_| Fate::Done;
     rig.release();
-    assert_eq!(
-        answers(&mut rig),
-        [(id, Ok(())), (flush, Err(Failure::Lost))]
-    );
+    assert_eq!(answers(&mut rig), [(id, Ok(())), (flush, Err(Failure::Io))]);
     rig.simple(RequestKind::Flush, 0, 0);
     rig.drain();
     let mut expected = vec![1; 3 * BLOCK];

@@ -11,6 +11,7 @@ use forebay_engine::{
 
 const RECORDS: u64 = 12;
 const BLOCKS: u64 = 4;
+const HEADER: &[u8] = b"FBRH";
 
 /// Twelve records of four blocks with one flush behind them, and then this long nothing.
 fn written(idle: Nanos) -> Disk {
@@ -21,34 +22,11 @@ fn written(idle: Nanos) -> Disk {
             let at = (record * BLOCKS + block) * 2 * 4096;
             rig.write(at, &[record as u8 + 1; 4096], false);
         }
-        let end = rig.now.after(Nanos(60_000_000));
-        pass(&mut rig, end);
+        rig.pass(Nanos(60_000_000));
     }
     rig.simple(RequestKind::Flush, 0, 0);
-    let end = rig.now.after(idle);
-    pass(&mut rig, end);
+    rig.pass(idle);
     rig.cache
-}
-
-/// Lets time pass as a driver does that sleeps until the next deadline.
-fn pass(rig: &mut Rig, end: Nanos) {
-    loop {
-        while rig.turn() {}
-        match rig.engine.next_deadline() {
-            Some(deadline) if deadline < end => rig.now = deadline.max(rig.now.after(Nanos(1))),
-            _ => break,
-        }
-    }
-    rig.now = end;
-    while rig.turn() {}
-}
-
-/// Where the headers are.
-fn headers(cache: &Disk) -> Vec<usize> {
-    let pages = (0..cache.0.len()).step_by(4096);
-    pages
-        .filter(|at| cache.0[*at..].starts_with(b"FBRH"))
-        .collect()
 }
 
 /// Whether rot is missed, or everything is there all the same.
@@ -85,7 +63,7 @@ fn is_missed_or_harmless(cache: &Disk) -> bool {
 #[test]
 fn whichever_header_rots_after_a_flush_is_missed() {
     let cache = written(Nanos(200_000_000));
-    let headers = headers(&cache);
+    let headers = cache.pages(HEADER);
     assert!(headers.len() as u64 > RECORDS / 2, "{headers:?}");
     for at in headers {
         let mut rotted = cache.clone();
@@ -100,7 +78,7 @@ fn whichever_header_rots_after_a_flush_is_missed() {
 /// A flush leads to a single header, and to nothing more until something is written.
 #[test]
 fn idle_time_costs_one_header_for_a_flush() {
-    let count = |idle| headers(&written(Nanos(idle))).len();
+    let count = |idle| written(Nanos(idle)).pages(HEADER).len();
     let busy = count(50_000_000);
     assert_eq!(count(200_000_000), busy + 1);
     assert_eq!(count(2_000_000_000), busy + 1);

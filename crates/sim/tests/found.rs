@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 96] = [
+const FOUND: [(u64, &str); 99] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -358,6 +358,15 @@ const FOUND: [(u64, &str); 96] = [
     (
         31_033_995,
         "so it is by two threads in turn, and nothing else is done (I15)",
+    ),
+    (
+        1_031_704,
+        "blocks that are kept for their volume are copied round and round while the origin is slow (I8)",
+    ),
+    (15_225_711, "so they are in a cache of short segments (I8)"),
+    (
+        19_001_715,
+        "the model forgot that a freeze has writes that are on their way go to the origin (I10)",
     ),
 ];
 

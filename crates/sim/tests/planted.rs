@@ -7,6 +7,8 @@
 mod doubtful_read;
 #[path = "planted/late_record.rs"]
 mod late_record;
+#[path = "planted/part_of_a_seed.rs"]
+mod part_of_a_seed;
 #[path = "planted/renewals.rs"]
 mod renewals;
 #[path = "planted/taken_back.rs"]
@@ -71,6 +73,9 @@ fn every_planted_bug_is_found() {
             )
         } else if let Some(script) = script_of(bug) {
             (script.fails(), "a script; it holds without it".to_owned())
+        } else if let Some(part) = part_of_a_seed::part_of(bug) {
+            let how = format!("{} steps of a seed", part.steps.len());
+            (part_of_a_seed::shows(&part, bug), how)
         } else {
             let first = match bug {
                 // Its failed write has to be among the last that are written before a crash, which
@@ -78,9 +83,6 @@ fn every_planted_bug_is_found() {
                 Bug::LandedAnswered => 57_001,
                 // A rotten or torn block has to be overwritten in part by a block that is like it.
                 Bug::HeadersUnstamped => 14_324_001,
-                // The header has to be torn that says where a tail is now, and nothing else may
-                // be to be decided.
-                Bug::TailsUnsaid => 15_307_001,
                 // Two threads' flushes have to be in flight at once, and the first has to fail.
                 Bug::LaterFlushBelieved => 1_009_001,
                 // A flush has to fail while a write past the cache is answered by another thread.

@@ -60,60 +60,8 @@ impl Engine {
             "volume {at} is served already"
         );
         self.store.volumes[at] = Some(volume);
-        self.store.renew_own_settings();
+        self.renew_own_settings();
         self.store.stir();
-    }
-
-    /// Forgets a volume that has no dirty data, or whose origin is not there, and no requests in
-    /// progress. Its blocks leave the index; entries of it in the log are void once the superblock
-    /// says the volume is detached (I15).
-    ///
-    /// # Errors
-    /// With the number of dirty blocks if there are any, or of requests in progress.
-    pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
-        let Some(volume) = self.store.find_volume(slot) else {
-            return Ok(());
-        };
-        if volume.dirty_blocks > 0 && !volume.away {
-            return Err(volume.dirty_blocks);
-        }
-        // A flush of its origin that ends later would be taken for one of the next volume in
-        // this place, which began before that volume's writes (I6).
-        let busy = self.requests.len()
-            + self.jobs.without_job
-            + self.jobs.hits_alone
-            + self.jobs.table.len()
-            + self.origin.runs()
-            + self.space.jobs()
-            + usize::from(volume.is_flushing())
-            + self.buffer.requests();
-        if busy > 0 {
-            return Err(busy as u64);
-        }
-        let (first, end) = volume.keys();
-        let buffered = self.buffer.blocks_unfinished(first, end);
-        if buffered > 0 {
-            return Err(buffered);
-        }
-        for at in 0..self.store.log.geometry.slots() {
-            let slot = Slot(at);
-            let key = self.store.index.key(slot);
-            if !(first..end).contains(&key) {
-                continue;
-            }
-            if self.store.index.flags(slot).live() {
-                let (slot, flags) = self.store.index.remove(key).expect("live");
-                self.store.slot_dies(key, slot, flags);
-            } else if self.store.index.named(key) == Some(slot) {
-                // Its keys may be those of another volume next.
-                self.store.index.hide_evicted(slot);
-            }
-        }
-        self.store.unreadable.forget(first, end);
-        self.store.forget_away(slot);
-        self.store.operations.times.forget_origin(slot);
-        self.store.volumes[usize::from(slot.0)] = None;
-        Ok(())
     }
 
     /// Times of the cache device, as they are learnt from its operations.
@@ -177,7 +125,7 @@ impl Engine {
         self.store.stir();
         self.store.volume(slot).draining = draining;
         if draining {
-            self.origin.writeback.try_again();
+            self.origin.writeback.try_again(slot);
             self.store.try_unreadable_again(slot);
         }
     }
@@ -241,7 +189,12 @@ impl Engine {
         let own = self.store.own_admissions();
         let slots = self.store.log.usable_slots();
         self.policy.gate.set(&self.store.settings, own, slots);
+        self.renew_own_settings();
+    }
+
+    fn renew_own_settings(&mut self) {
         self.store.renew_own_settings();
+        self.space.keeps_others();
     }
 
     /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was

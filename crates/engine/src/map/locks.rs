@@ -8,6 +8,7 @@ use crate::format::BlockKey;
 use crate::ids::{JobId, RetainId};
 use crate::map::index;
 use crate::map::owners::Owners;
+use crate::map::ranges::Ranges;
 
 /// An owner of blocks, or of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +53,8 @@ pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     owners: Owners,
+    /// Of writes of several blocks without a job.
+    runs: Ranges<()>,
     promotions: u32,
     waiting: KeyMap<VecDeque<JobId>>,
     /// Owned blocks of which reclaim published a copy since, in the write stream.
@@ -60,8 +63,12 @@ pub(crate) struct Locks {
 
 impl Locks {
     /// The owner of a block.
+    #[inline(always)]
     #[must_use]
     pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
+        if self.runs.hold(key) {
+            return Some(Owner::FastWrite);
+        }
         self.owners.get(key)
     }
 
@@ -72,8 +79,11 @@ impl Locks {
     }
 
     /// Makes `owner` the owner of a block if nobody owns it. Returns its owner otherwise.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock_or_owner(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+        if self.runs.hold(key) {
+            return Some(Owner::FastWrite);
+        }
         self.owners.insert_if_free(key, owner)
     }
 
@@ -81,6 +91,38 @@ impl Locks {
     #[inline]
     pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {
         self.lock_or_owner(key, owner).is_none()
+    }
+
+    /// Makes a write without a job the owner of these blocks as one, if nobody owns one of them.
+    /// Returns whether that was so.
+    pub(crate) fn lock_run(&mut self, key: BlockKey, count: u16) -> bool {
+        let end = key.plus(u64::from(count));
+        let mut keys = (key.0..end.0).map(BlockKey);
+        let is_free = !self.runs.hold_any(key, end)
+            && (self.owners.is_empty() || keys.all(|key| self.owners.get(key).is_none()));
+        if is_free {
+            self.runs.add(key, end, ());
+        }
+        is_free
+    }
+
+    /// Ends that ownership. The jobs that `woken` is told of waited, and must try again.
+    pub(crate) fn unlock_run(&mut self, key: BlockKey, count: u16, woken: impl FnMut(JobId)) {
+        let end = key.plus(u64::from(count));
+        self.runs.remove(key, end);
+        if !(self.waiting.is_empty() && self.copied.is_empty()) {
+            let keys = (key.0..end.0).map(BlockKey);
+            keys.filter_map(|key| self.unlocked(key)).for_each(woken);
+        }
+    }
+
+    /// Takes these blocks from a write without a job that owns them as one.
+    pub(crate) fn steal_run(&mut self, key: BlockKey, count: u16, owner: Owner) {
+        let end = key.plus(u64::from(count));
+        self.runs.remove(key, end);
+        for key in (key.0..end.0).map(BlockKey) {
+            self.steal(key, owner);
+        }
     }
 
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
@@ -97,7 +139,7 @@ impl Locks {
 
     /// Reclaim has published a copy of a block in the write stream.
     pub(crate) fn note_copied(&mut self, key: BlockKey) {
-        if self.owners.get(key).is_some() {
+        if self.owner(key).is_some() {
             self.copied.insert(key, ());
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::format::BlockKey;
 use crate::ids::{JobId, WritebackId};
+use crate::map::ranges::Ranges;
 
 /// The writer whose write of a block to the origin is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,20 +14,11 @@ pub(crate) enum OriginWriter {
     WriteBack(WritebackId),
 }
 
-/// Blocks in a row that one writer writes: from `first` to before `end`.
-#[derive(Clone, Copy, Debug)]
-struct Locked {
-    first: BlockKey,
-    end: BlockKey,
-    writer: OriginWriter,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OriginLocks {
-    /// In the order of their blocks; no two overlap. A request locks its blocks as one, and there are
-    /// few in flight beside each other.
-    locked: Vec<Locked>,
+    /// A request locks its blocks as one.
+    locked: Ranges<OriginWriter>,
     waiting: Vec<JobId>,
     /// A write has ended since those that wait were told.
     has_freed: bool,
@@ -35,18 +27,12 @@ pub(crate) struct OriginLocks {
 impl OriginLocks {
     /// Whether a write of this block is in flight.
     pub(crate) fn holds(&self, key: BlockKey) -> bool {
-        self.holds_any(key, key.plus(1))
+        self.locked.hold(key)
     }
 
     /// Whether a write of one of the blocks from `first` to before `end` is in flight.
     pub(crate) fn holds_any(&self, first: BlockKey, end: BlockKey) -> bool {
-        let at = self.first_behind(first);
-        self.locked.get(at).is_some_and(|locked| locked.first < end)
-    }
-
-    /// The first of those that end behind this block.
-    fn first_behind(&self, key: BlockKey) -> usize {
-        self.locked.partition_point(|locked| locked.end <= key)
+        self.locked.hold_any(first, end)
     }
 
     /// A write of the blocks from `first` to before `end` begins.
@@ -54,28 +40,12 @@ impl OriginLocks {
     /// # Panics
     /// If a write of one of them is in flight.
     pub(crate) fn lock(&mut self, first: BlockKey, end: BlockKey, writer: OriginWriter) {
-        assert!(
-            !self.holds_any(first, end),
-            "I11: one write of a block to the origin at a time"
-        );
-        let at = self.first_behind(first);
-        self.locked.insert(at, Locked { first, end, writer });
+        self.locked.add(first, end, writer);
     }
 
     /// The writes of this writer between `first` and `end` have ended.
     pub(crate) fn unlock(&mut self, first: BlockKey, end: BlockKey, writer: OriginWriter) {
-        let from = self.first_behind(first);
-        let behind = self.locked[from..].partition_point(|locked| locked.first < end);
-        let before = self.locked.len();
-        let mut at = from;
-        for _ in 0..behind {
-            if self.locked[at].writer == writer {
-                self.locked.remove(at);
-            } else {
-                at += 1;
-            }
-        }
-        self.has_freed |= self.locked.len() < before;
+        self.has_freed |= (self.locked).remove_where(first, end, |of| *of == writer);
     }
 
     /// A client's write waits for another one's end.

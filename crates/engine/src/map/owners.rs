@@ -64,6 +64,11 @@ impl Owners {
         (there == key).then_some(owner)
     }
 
+    /// Whether no block is owned.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Makes `owner` the owner of a block if nobody owns it. Returns its owner before.
     #[inline]
     pub(crate) fn insert_if_free(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {

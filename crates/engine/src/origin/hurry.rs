@@ -52,8 +52,8 @@ impl Origin {
         let appends_wait = !store.has_placed_all() || store.has_combined();
         let is_waited_for = self.writeback.jobs_wait || appends_wait;
         let is_written = store.origin_is_written(now, FOREGROUND) || self.writeback.has_stream(now);
-        if is_waited_for && !self.writeback.is_of_tail {
-            (self.writeback.at, self.writeback.is_of_tail) = (self.writeback.sweep.len(), true);
+        if is_waited_for {
+            self.writeback.sweep.turn_to_tail();
         }
         if is_waited_for || !is_written {
             self.writeback.hurry(now);

@@ -1,22 +1,24 @@
 //! Write-back: dirty blocks go to the origin in its order, many at a time, and become clean with
 //! the origin's next flush (I6).
 //!
-//! A sweep takes the oldest part of the dirty data, so that the write stream's tail never stays
-//! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
-//! origin come first.
+//! Blocks go in the order of a sweep (`sweep.rs`), and dirty neighbours along for free. Clients'
+//! reads of the origin come first.
 
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
-use crate::format::{BlockKey, Sequence, Slot, Stream};
+use crate::format::{BlockKey, Slot};
 use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::origin_locks::OriginWriter;
 use crate::origin::Origin;
+use crate::origin::backoff::Backoff;
+use crate::origin::hanging::Hanging;
 use crate::origin::hurry::Hurry;
 use crate::origin::pace::Pace;
 use crate::origin::portions::Portion;
 use crate::origin::run::{Longest, Run};
+use crate::origin::sweep::{IDLE_CHECK, Sweep};
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::WritebackPolicy;
@@ -40,38 +42,23 @@ const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 const STREAM_PART: u64 = 10;
 /// The longest run beside such a client: it waits behind each.
 const STREAM_RUN_BYTES: usize = 256 << 10;
+/// The bytes in flight are at most so many times the bytes of what goes on: the rest hangs, and keeps
+/// memory that clients could have.
+const MOST_THAT_HANG: usize = 3;
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
-/// A sweep takes at least this many blocks if there are as many, and at most so many.
-const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
-/// The sweep for somebody who waits for room: the dirty blocks of a few of the oldest segments, or
-/// the first of them is free only when a long sweep is over.
-const TAIL_BLOCKS: usize = 1024;
 /// Where no client has asked for anything for so long, the paced policy needs no pace.
 const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
-/// When there was nothing to do, look again after this long.
-const IDLE_CHECK: Nanos = Nanos(20_000_000);
-/// Time between looks for data that is due by an age of its volume's own.
-const OWN_AGES_CHECK: Nanos = Nanos(500_000_000);
-/// After an origin error write-back pauses, from the first to at most the second.
-const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
 /// Written versions that wait for a flush of the origin before one is asked for.
 const FLUSH_AFTER_BLOCKS: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    pub(super) sweep: Vec<BlockKey>,
-    pub(super) at: usize,
-    /// The sweep is of the write stream's tail alone, for somebody who waits for room.
-    pub(super) is_of_tail: bool,
+    pub(super) sweep: Sweep,
     in_flight: u32,
     /// Bytes of the runs in flight.
     in_flight_bytes: usize,
     next_check: Option<Nanos>,
-    /// No new sweep is planned before: the last one found nothing due.
-    next_plan: Nanos,
-    /// The last look for data that is due by an age of its volume's own.
-    ages_looked_at: Option<Nanos>,
     /// When a client last used the cache device in a way that could not have come from a stream.
     cache_used_at: Option<Nanos>,
     /// While a client does, so many bytes may still be moved before the next time.
@@ -81,8 +68,10 @@ pub(crate) struct Writeback {
     asked_at: Option<Nanos>,
     pub(crate) reads: Reads,
     pace: Pace,
-    paused_until: Option<Nanos>,
-    backoff: Option<Nanos>,
+    /// It begins nothing any more.
+    is_held: bool,
+    backoff: Backoff,
+    hanging: Hanging,
     pub(super) hurry: Hurry,
     /// When reclaim last asked for it.
     pub(super) hurried_at: Nanos,
@@ -95,16 +84,30 @@ pub(crate) struct Writeback {
 impl Writeback {
     /// Begins nothing any more.
     pub(crate) fn hold(&mut self) {
-        self.paused_until = Some(Nanos::NEVER);
+        self.is_held = true;
     }
 
-    /// Waits no longer after errors of origins: somebody may have mended the cause.
-    pub(crate) fn try_again(&mut self) {
-        if self.paused_until.is_some_and(|until| until != Nanos::NEVER) {
-            self.paused_until = None;
-            self.next_check = None;
-        }
-        self.backoff = None;
+    /// Waits no longer after errors of a volume's origin: somebody may have mended the cause.
+    pub(crate) fn try_again(&mut self, volume: VolumeSlot) {
+        self.backoff.forget(volume);
+        self.sweep.begin_anew();
+        self.next_check = None;
+    }
+
+    /// A flush failed of a volume, for which blocks waited that had been written back: they are dirty
+    /// again, and wait.
+    pub(crate) fn flush_failed(&mut self, now: Nanos, volume: VolumeSlot) {
+        self.backoff.flush_failed(now, volume);
+    }
+
+    /// A flush of a volume's origin succeeded.
+    pub(crate) fn flushed(&mut self, volume: VolumeSlot) {
+        self.backoff.flushed(volume);
+    }
+
+    /// A volume leaves.
+    pub(crate) fn forget(&mut self, volume: VolumeSlot) {
+        self.backoff.forget(volume);
     }
 
     /// Begins only what somebody waits for.
@@ -147,7 +150,9 @@ impl Writeback {
 /// A run of blocks on its way to the origin.
 #[derive(Debug)]
 pub(crate) struct WritebackJob {
-    volume: VolumeSlot,
+    pub(super) volume: VolumeSlot,
+    /// When its write to the origin began.
+    pub(super) began_at: Option<Nanos>,
     pub(crate) key: BlockKey,
     /// The versions being written: by the time they are on the origin their slots can hold others.
     pub(crate) versions: SmallVec<[Version; 32]>,
@@ -223,17 +228,16 @@ impl Origin {
             self.writeback.next_check = None;
             return;
         }
-        if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
+        self.advance_origins_in_trouble(store, now);
+        if let Some(until) = self.waits_for_origins(store) {
             // Blocks that became dirty during the pause have set no time themselves.
             self.writeback.next_check = Some(until);
             return;
         }
-        self.writeback.paused_until = None;
         self.end_hurry(store, now);
         self.idle_cache.advance(now, store);
-        let has_plan = self.writeback.at < self.writeback.sweep.len();
-        if !has_plan && now < self.writeback.next_plan && self.writeback.hurry == Hurry::No {
-            self.writeback.next_check = Some(self.writeback.next_plan);
+        if !self.writeback.sweep.has_more() && self.plans_later(now) {
+            self.writeback.next_check = Some(self.next_plan());
             return;
         }
         let pressure = self.pressure(store, now);
@@ -271,20 +275,17 @@ impl Origin {
         // Stripes are longer than runs; together they take no more memory.
         let most_bytes = depth as usize * store.settings.writeback_run_bytes as usize;
         let most_bytes = most_bytes.min(store.settings.writeback_most_bytes());
-        while self.writeback.in_flight < depth
-            && self.writeback.in_flight_bytes < most_bytes
+        while self.runs_that_go_on() < depth
+            && self.bytes_that_go_on(store) < most_bytes
+            && self.writeback.in_flight_bytes < most_bytes * MOST_THAT_HANG
             && self.pressure_allows(pressure)
             && (!in_portions || self.portion.allows())
         {
             let Some(key) = self.next_due(store) else {
-                if looked {
+                if looked || self.plans_later(now) || !self.plan_sweep(store, now) {
                     break;
                 }
                 looked = true;
-                if !self.plan_sweep(store, now) {
-                    self.writeback.next_plan = now.after(IDLE_CHECK);
-                    break;
-                }
                 continue;
             };
             if !self.start_writeback(store, buffer, now, key, pressure, memory) {
@@ -292,8 +293,11 @@ impl Origin {
             }
         }
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
-        let looks_again = self.writeback.in_flight == 0;
-        self.writeback.next_check = looks_again.then(|| now.after(wait));
+        let mut check = now.after(wait);
+        if !self.writeback.sweep.has_more() {
+            check = check.max(self.next_plan());
+        }
+        self.writeback.next_check = (!self.has_runs()).then_some(check);
         match pressure {
             Pressure::Limited | Pressure::Shared => {
                 self.writeback.next_check = Some(self.writeback.next_allowance);
@@ -303,6 +307,59 @@ impl Origin {
             }
             _ => {}
         }
+        // The runs in flight may be of an origin that hangs.
+        let Writeback {
+            backoff, hanging, ..
+        } = &self.writeback;
+        let others = [backoff.first_end(), hanging.next_look()];
+        let check = self.writeback.next_check.into_iter();
+        self.writeback.next_check = check.chain(others.into_iter().flatten()).min();
+    }
+
+    /// Has what waited for an origin begin anew once that goes on.
+    #[inline]
+    fn advance_origins_in_trouble(&mut self, store: &Store, now: Nanos) {
+        if self.writeback.backoff.is_due(now) || self.writeback.hanging.is_due(now) {
+            self.look_at_origins_in_trouble(store, now);
+        }
+    }
+
+    #[cold]
+    fn look_at_origins_in_trouble(&mut self, store: &Store, now: Nanos) {
+        let Writeback {
+            backoff,
+            hanging,
+            sweep,
+            ..
+        } = &mut self.writeback;
+        let mut goes_on = backoff.advance(now);
+        let did_hang = hanging.any();
+        hanging.advance(now, store, backoff.paused_dirty(store), &self.runs);
+        goes_on |= did_hang && !hanging.any();
+        if goes_on {
+            sweep.begin_anew();
+        }
+    }
+
+    /// Until when no origin takes anything, as all that have dirty data failed lately.
+    fn waits_for_origins(&self, store: &Store) -> Option<Nanos> {
+        let Writeback {
+            is_held, backoff, ..
+        } = &self.writeback;
+        if *is_held {
+            return Some(Nanos::NEVER);
+        }
+        let until = backoff.first_end()?;
+        (backoff.paused_dirty(store) >= store.present_dirty()).then_some(until)
+    }
+
+    fn next_plan(&self) -> Nanos {
+        self.writeback.sweep.next_plan(self.writeback.hurry)
+    }
+
+    /// Whether it is too early for a new sweep.
+    fn plans_later(&self, now: Nanos) -> bool {
+        now < self.next_plan()
     }
 
     fn pressure(&self, store: &Store, now: Nanos) -> Pressure {
@@ -351,18 +408,20 @@ impl Origin {
 
     /// Whether write-back goes on: no error of an origin holds it up, nor the end of the cache.
     pub(crate) fn takes_writeback(&self) -> bool {
-        self.writeback.paused_until.is_none()
+        !self.writeback.is_held && !self.writeback.backoff.any_pauses()
     }
 
     /// Whether there is dirty data and it waits for its time, however much more of it there is.
     pub(crate) fn writeback_waits(&self, store: &Store) -> bool {
         let writeback = &self.writeback;
-        let until = match writeback.paused_until {
-            None if writeback.hurry != Hurry::No || writeback.at < writeback.sweep.len() => {
-                return false;
-            }
-            None => writeback.next_plan,
-            Some(until) => until,
+        // During a pause: what becomes dirty next may be of a volume that does not pause.
+        let begins_soon = writeback.backoff.any_pauses()
+            || writeback.hurry != Hurry::No
+            || writeback.sweep.has_more();
+        let until = match writeback.is_held {
+            true => Nanos::NEVER,
+            false if begins_soon => return false,
+            false => self.next_plan(),
         };
         store.present_dirty() > 0 && writeback.next_check == Some(until)
     }
@@ -397,9 +456,18 @@ impl Origin {
         nobody_waits && self.portions_are_due(store, now)
     }
 
-    /// Whether runs are on their way.
+    /// Whether runs are on their way, to origins that do not hang.
     pub(super) fn has_runs(&self) -> bool {
-        self.writeback.in_flight > 0
+        self.runs_that_go_on() > 0
+    }
+
+    fn runs_that_go_on(&self) -> u32 {
+        self.writeback.in_flight - self.writeback.hanging.runs
+    }
+
+    fn bytes_that_go_on(&self, store: &Store) -> usize {
+        let hanging = self.writeback.hanging.blocks * store.block_bytes();
+        self.writeback.in_flight_bytes - hanging
     }
 
     /// The number of operations that may be in flight now.
@@ -434,11 +502,11 @@ impl Origin {
 
     /// The next planned block that is still to be written back.
     fn next_due(&mut self, store: &Store) -> Option<BlockKey> {
-        while let Some(&key) = self.writeback.sweep.get(self.writeback.at) {
+        while let Some(key) = self.writeback.sweep.next() {
             if self.may_write_back(store, key).is_some() {
                 return Some(key);
             }
-            self.writeback.at += 1;
+            self.writeback.sweep.pass();
         }
         None
     }
@@ -451,7 +519,7 @@ impl Origin {
     }
 
     /// As [`Engine::may_write_back`], for a block whose slot is known.
-    fn is_due(&self, store: &Store, key: BlockKey, slot: Slot) -> bool {
+    pub(super) fn is_due(&self, store: &Store, key: BlockKey, slot: Slot) -> bool {
         let abandoned = store.failed.as_ref().is_some_and(|failed| failed.recorded);
         store.index.flags(slot).dirty()
             && (store.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
@@ -459,105 +527,8 @@ impl Origin {
             && !store.is_written(key, slot)
             && !store.unreadable.holds(key, slot)
             && (!store.is_away(key) || planted::is(Bug::AwayWritten))
-    }
-
-    /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
-    fn plan_sweep(&mut self, store: &mut Store, now: Nanos) -> bool {
-        let dirty = store.present_dirty();
-        let draining = store.volumes.iter().flatten().any(|volume| {
-            volume.dirty_blocks > 0
-                && !volume.away
-                && (volume.draining || volume.config.mode.writes().are_through())
-        });
-        let all = draining
-            || store.failed_cache()
-            || self.writeback.hurry != Hurry::No
-            || !self.throttle.is_empty();
-        let due_anyway = match store.settings.writeback_policy {
-            WritebackPolicy::Threshold => {
-                dirty > store.dirty_share(store.settings.dirty_low_percent)
-            }
-            WritebackPolicy::Timed => dirty > store.dirty_marks().high,
-            WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
-        };
-        self.writeback.is_of_tail &= self.writeback.hurry == Hurry::AtOnce;
-        let wanted = if self.writeback.is_of_tail {
-            TAIL_BLOCKS
-        } else {
-            (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1)
-        };
-        let least_age = self.least_age(store, now);
-        let mut sweep = std::mem::take(&mut self.writeback.sweep);
-        sweep.clear();
-        let (mut undurable, mut youngest) = (false, Sequence::ZERO);
-        store.unreadable.keep_newest(&store.index);
-        let geometry = store.log.geometry;
-        for at in 0..store.log.streams[Stream::Write as usize].order.len() {
-            let id = store.log.streams[Stream::Write as usize].order[at];
-            let segment = &store.log.segments[id.0 as usize];
-            let age = now.since(segment.opened_at);
-            if sweep.len() >= wanted || !(all || due_anyway || age >= least_age) {
-                break;
-            }
-            if store.present_dirty_of(id) == 0 && !planted::is(Bug::AwayWritten) {
-                continue;
-            }
-            youngest = segment.generation;
-            undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
-            for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
-                let slot = geometry.slot(id, in_segment);
-                let flags = store.index.flags(slot);
-                if !flags.live() || !flags.dirty() {
-                    continue;
-                }
-                // Blocks on their way already must not take the place of others: a sweep of little
-                // else would be planned again at once, over and over.
-                let key = store.index.key(slot);
-                let is_old = || age >= store.age_limit_of(key);
-                if self.is_due(store, key, slot) && (all || due_anyway || is_old()) {
-                    sweep.push(key);
-                }
-            }
-        }
-        sweep.sort_unstable();
-        if sweep.is_empty() {
-            if undurable && all {
-                store.want_durable(store.last_number());
-            }
-            self.ask_for_origin_flushes(store);
-        }
-        store.sweep_begins(self.writeback.is_of_tail, sweep.len(), youngest);
-        self.writeback.sweep = sweep;
-        self.writeback.at = 0;
-        self.writeback.hurry = Hurry::No;
-        !self.writeback.sweep.is_empty()
-    }
-
-    /// The age from which data may be due. Where volumes have ages of their own, all dirty data is
-    /// looked through, which is not done at every look.
-    fn least_age(&mut self, store: &Store, now: Nanos) -> Nanos {
-        let looked_at = self.writeback.ages_looked_at;
-        if !store.has_own_ages || looked_at.is_some_and(|at| now.since(at) < OWN_AGES_CHECK) {
-            return store.settings.age_limit;
-        }
-        self.writeback.ages_looked_at = Some(now);
-        store.least_age_limit()
-    }
-
-    /// Asks for flushes of the origins where written blocks wait for them and nothing else is being
-    /// written.
-    pub(super) fn ask_for_origin_flushes(&mut self, store: &mut Store) {
-        if store.written_blocks() == 0 || self.writeback.in_flight > 0 {
-            return;
-        }
-        for at in 0..store.volumes.len() {
-            if store.volumes[at]
-                .as_ref()
-                .is_some_and(|volume| volume.has_unflushed())
-            {
-                store.want_origin_flush(VolumeSlot(at as u16));
-            }
-        }
+            && !self.writeback.backoff.pauses(store, key)
+            && !self.writeback.hanging.holds(store, key)
     }
 
     /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
@@ -571,7 +542,7 @@ impl Origin {
         memory: &mut dyn Memory,
     ) -> bool {
         let Some(volume) = store.volume_of(key) else {
-            self.writeback.at += 1;
+            self.writeback.sweep.pass();
             return true;
         };
         let block_bytes = store.block_bytes();
@@ -605,6 +576,7 @@ impl Origin {
         let versions = slots.iter().map(|slot| store.log.version(*slot)).collect();
         let job = WritebackJob {
             volume,
+            began_at: None,
             key,
             versions,
             buf,
@@ -616,7 +588,8 @@ impl Origin {
         store.origin_locks.lock(key, key.plus(count), writer);
         self.writeback.in_flight += 1;
         self.portion.run_begins(now);
-        self.writeback.at += 1;
+        self.writeback.hanging.run_begins(now);
+        self.writeback.sweep.pass();
         if pressure == Pressure::Paced {
             // Blocks written back at other times are no debt of the pace's.
             self.writeback.pace.spend(count);
@@ -630,19 +603,20 @@ impl Origin {
             self.writeback.next_allowance.0 += RATE_LIMIT.1.0 * portions as u64;
         }
         let Some(_buf) = buf else {
-            self.write_run(store, id);
+            self.write_run(store, now, id);
             return true;
         };
         self.read_run(store, buffer, id, &slots, memory);
         self.start_reads(store, now);
         if self.writeback_job(id).reads == 0 {
-            self.write_run(store, id);
+            self.write_run(store, now, id);
         }
         true
     }
 
-    pub(crate) fn write_run(&mut self, store: &mut Store, id: WritebackId) {
+    pub(crate) fn write_run(&mut self, store: &mut Store, now: Nanos, id: WritebackId) {
         let job = self.writeback_job(id);
+        job.began_at = Some(now);
         let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
         let (offset_bytes, len_bytes) = store.origin_range(volume, key, blocks);
         let operation = match buf {
@@ -672,10 +646,11 @@ impl Origin {
     ) {
         let job = self.writeback_job(id);
         let (volume, key, versions) = (job.volume, job.key, job.versions.clone());
+        let began_at = job.began_at;
         let blocks = versions.len() as u64;
         store.origin_written(now, volume, key, blocks);
         if result.is_ok() {
-            self.writeback.backoff = None;
+            self.writeback.backoff.written(volume);
             store.stats.written_back_blocks += blocks;
             self.throttle.written_back(blocks);
             for (i, version) in versions.into_iter().enumerate() {
@@ -697,14 +672,8 @@ impl Origin {
         } else {
             // The run stays dirty and is tried again later, later each time.
             store.stats.origin_write_errors += 1;
-            let backoff = self
-                .writeback
-                .backoff
-                .map_or(BACKOFF.0, |last| Nanos((last.0 * 2).min(BACKOFF.1.0)));
-            self.writeback.backoff = Some(backoff);
-            let until = self.writeback.paused_until.max(Some(now.after(backoff)));
-            self.writeback.paused_until = until;
-            self.writeback.next_check = until;
+            let began_at = began_at.unwrap_or(now);
+            self.writeback.backoff.write_failed(now, volume, began_at);
         }
         self.end_writeback(store, now, id, memory);
     }
@@ -725,6 +694,7 @@ impl Origin {
         if let Some(buf) = job.buf {
             self.spare.free(buf, memory);
         }
+        self.writeback.hanging.run_ended(&job);
         self.writeback.in_flight -= 1;
         self.writeback.in_flight_bytes -= job.versions.len() * store.block_bytes();
     }

@@ -231,7 +231,7 @@ impl Origin {
             return;
         }
         if self.writeback_job(id).unreadable.is_empty() {
-            self.write_run(store, id);
+            self.write_run(store, now, id);
         } else {
             self.take_as_unreadable(store, now, id, memory);
         }

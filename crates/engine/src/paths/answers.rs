@@ -48,10 +48,6 @@ impl Engine {
         let state = self.requests.at(request);
         if let Err(failure) = result {
             state.failure.get_or_insert(failure);
-            if failure == Failure::Lost {
-                // It must be heard of, whatever else went wrong (I10).
-                state.failure = Some(failure);
-            }
         }
         state.outstanding -= 1;
         if state.outstanding > 0 {

@@ -21,37 +21,43 @@ impl Engine {
             self.store.stats.origin_write_errors += 1;
             return self.origin_flush_failed(now, slot, memory);
         }
+        self.origin.writeback.flushed(slot);
         let waiting = self.store.origin_flushed(now, slot, memory);
-        self.tell_origin_waiters(now, waiting, Ok(()), memory);
+        self.tell_origin_waiters(now, slot, waiting, Ok(()), memory);
     }
 
     /// A flush of this volume's origin failed, here or in another shard: every shard is told before
     /// it is given the end of a later flush (I21). Writes before it that were not flushed are
     /// uncertain for ever (I10).
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
-        let Some(waiting) = self.store.origin_flush_failed(slot) else {
+        let Some((waiting, written)) = self.store.origin_flush_failed(slot) else {
             return;
         };
+        if written > 0 {
+            self.origin.writeback.flush_failed(now, slot);
+        }
         self.doubt_reads(slot);
-        self.tell_origin_waiters(now, waiting, Err(Failure::Lost), memory);
+        self.tell_origin_waiters(now, slot, waiting, Err(Failure::Io), memory);
     }
 
     fn tell_origin_waiters(
         &mut self,
         now: Nanos,
+        slot: VolumeSlot,
         waiting: Vec<OriginWaiter>,
         answer: Result<(), Failure>,
         memory: &mut dyn Memory,
     ) {
         for waiter in waiting {
             match waiter {
-                OriginWaiter::Request(request) | OriginWaiter::Unheard(request) => {
+                OriginWaiter::Request(request) => {
+                    if answer.is_err() {
+                        self.unheard.push(slot);
+                    }
                     self.finish_part(now, request, answer);
                 }
-                OriginWaiter::Job(job) => {
-                    let answer = answer.map_err(|_| Failure::Io);
-                    self.job_origin_durable(now, job, answer, memory);
-                }
+                OriginWaiter::Unheard(request) => self.finish_part(now, request, answer),
+                OriginWaiter::Job(job) => self.job_origin_durable(now, job, answer, memory),
             }
         }
     }
@@ -73,8 +79,11 @@ impl Engine {
         let state = self.store.volume(volume);
         if state.flush_error {
             state.flush_error = is_unheard;
+            if !is_unheard {
+                self.unheard.push(volume);
+            }
             self.add_part(index);
-            self.finish_part(now, index, Err(Failure::Lost));
+            self.finish_part(now, index, Err(Failure::Io));
         }
         let has_cache = !self.store.failed_cache();
         let needs_flush = (self.store.attached(volume)).has_unflushed_of_clients(has_cache);

@@ -51,7 +51,6 @@ impl Engine {
         let owner = self.store.locks.promotion();
         let locked = self.store.locks.lock_free(key, owner);
         assert!(locked, "I11: the caller saw that nobody owns the block");
-        self.jobs.without_job += 1;
         PromoteOne {
             volume,
             key,
@@ -180,7 +179,6 @@ impl Engine {
     }
 
     pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
-        self.jobs.without_job -= 1;
         if let Some(next) = self.store.locks.unlock(promotion.key, promotion.owner) {
             self.jobs.runnable.push_back(Turn::Job(next));
         }
@@ -194,7 +192,6 @@ impl Engine {
         run: PlacedRun,
         checksum: u32,
     ) -> PlacedAppend {
-        self.jobs.without_job -= 1;
         let PromoteOne {
             volume, key, buf, ..
         } = promotion;

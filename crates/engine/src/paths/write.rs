@@ -7,6 +7,7 @@
 mod fast;
 mod origin;
 mod partial;
+pub(crate) mod sums_later;
 
 use smallvec::SmallVec;
 

@@ -8,7 +8,7 @@ use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
 
 /// Blocks whose places in the index are fetched from memory at once.
-const NEAR: usize = 32;
+const NEAR: usize = u32::BITS as usize;
 
 pub(super) struct Rebuilt {
     pub(super) log: Log,
@@ -68,16 +68,19 @@ pub(super) fn rebuild(
                 accepted.push(version);
             }
         });
-        for (at, version) in accepted.iter().enumerate() {
-            if at.is_multiple_of(NEAR) {
-                let near = &accepted[at..accepted.len().min(at + NEAR)];
-                newest.index.touch(near.iter().map(|version| version.key));
-            }
-            let rank = ranks.rank(epoch, version.number);
-            if drops.newest_of(version.key).is_some_and(|drop| drop > rank) {
-                shadowed.push((version.key, segment.stream, rank));
-            } else {
-                newest.enter(version, segment.stream, rank);
+        for near in accepted.chunks(NEAR) {
+            let keys = near.iter().map(|version| version.key);
+            newest.index.touch(keys.clone());
+            let hashes = drops.hashes_of(keys);
+            for (at, version) in near.iter().enumerate() {
+                let rank = ranks.rank(epoch, version.number);
+                let may_be_dropped = hashes >> at & 1 != 0;
+                let is_dropped = || drops.newest_of(version.key) > Some(rank);
+                if may_be_dropped && is_dropped() {
+                    shadowed.push((version.key, segment.stream, rank));
+                } else {
+                    newest.enter(version, segment.stream, rank);
+                }
             }
         }
     }
@@ -195,12 +198,18 @@ impl Drops {
         Drops { newest, hashes }
     }
 
+    /// For each of at most 32 keys a bit, the first one's lowest: 0 if nothing drops it. The words are
+    /// all fetched at once (see [`NEAR`]).
+    fn hashes_of(&self, keys: impl Iterator<Item = BlockKey>) -> u32 {
+        let bits = keys.enumerate().map(|(at, key)| {
+            let (word, bit) = place_in(&self.hashes, key);
+            u32::from(self.hashes[word] & bit != 0) << at
+        });
+        bits.fold(0, |all, bit| all | bit)
+    }
+
     /// The newest `Drop` of a block in any stream.
     fn newest_of(&self, key: BlockKey) -> Option<Rank> {
-        let (word, bit) = place_in(&self.hashes, key);
-        if self.hashes[word] & bit == 0 {
-            return None;
-        }
         self.newest.get(&key)?.iter().copied().max()
     }
 

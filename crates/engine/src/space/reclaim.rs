@@ -66,6 +66,8 @@ pub(crate) struct Reclaim {
     active: [Option<RetainId>; Stream::COUNT],
     waiting: [VecDeque<Emptied>; Stream::COUNT],
     below_tail: Vec<Emptied>,
+    /// Segments that are discarded before they are free.
+    discarding: usize,
     /// Whether dirty data can become clean at the moment.
     pub(super) origin_takes: bool,
 }
@@ -104,7 +106,10 @@ impl Reclaim {
 
     pub(crate) fn on_their_way(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(VecDeque::len).sum();
-        waiting + self.below_tail.len() + self.active.iter().flatten().count()
+        let active = self.active.iter().flatten().count();
+        // A few discards are over in a moment, and reclaim does not stop for them.
+        let discarding = self.discarding.saturating_sub(MOST_WAITING);
+        waiting + self.below_tail.len() + discarding + active
     }
 
     /// The segments that are empty and not free yet.
@@ -135,6 +140,11 @@ pub(crate) struct RetainJob {
 impl RetainJob {
     pub(crate) fn segment(&self) -> SegmentId {
         self.segment
+    }
+
+    /// The blocks that are being copied.
+    pub(super) fn keys(&self) -> impl Iterator<Item = BlockKey> {
+        self.batch.iter().map(|(key, ..)| *key)
     }
 }
 
@@ -213,6 +223,7 @@ impl Space {
             }
         }
         while self.free_that_stay(store) + self.to_be_free(store) < target {
+            self.partners.look(store);
             let Some(stream) = self.stream_to_reclaim(store, policy) else {
                 break;
             };
@@ -299,15 +310,20 @@ impl Space {
     /// The stream that gives up its oldest segment; `None` to wait for a busy stream, or if there
     /// is none.
     fn stream_to_reclaim(&self, store: &Store, policy: &Policy) -> Option<Stream> {
-        if !Stream::ALL
-            .iter()
-            .any(|stream| self.can_reclaim(store, *stream))
-        {
+        // Clean blocks that would be no room leave their turn to the write stream.
+        let gives_room = |stream: Stream| stream == Stream::Write || self.partners.has(stream);
+        let may_start = |stream: Stream| {
+            self.can_reclaim(store, stream)
+                && (stream != Stream::Main || self.main_may_give(store))
+                && gives_room(stream)
+        };
+        if !Stream::ALL.into_iter().any(may_start) {
             return None;
         }
         let wanted = self.stream_due(store, policy);
+        let wanted = wanted.map(|due| if gives_room(due) { due } else { Stream::Write });
         if let Some(stream) = wanted
-            && self.can_reclaim(store, stream)
+            && may_start(stream)
             && (stream != Stream::Write || self.write_is_ready(store))
         {
             return Some(stream);
@@ -324,7 +340,7 @@ impl Space {
             Stream::Probation => true,
         };
         for stream in self.order_in_need(store) {
-            if self.can_reclaim(store, stream) && may_give(stream) {
+            if may_start(stream) && may_give(stream) {
                 return Some(stream);
             }
         }
@@ -458,12 +474,15 @@ impl Space {
                 }
                 match policy.retain_where(store, stream, slot, in_turn) {
                     Some(to) => batch.push((key, slot, to)),
-                    // The copies need a segment themselves.
-                    None if store.keeps_shares
-                        && store.log.free.len() > 1
-                        && store.is_kept_for_its_volume(key) =>
-                    {
-                        batch.push((key, slot, Stream::Main));
+                    None if store.keeps_shares && store.is_kept_for_its_volume(key) => {
+                        // The copies need a segment themselves.
+                        if store.log.free.len() > 1 {
+                            batch.push((key, slot, Stream::Main));
+                        } else if self.reclaim.emptied().next().is_some()
+                            || !store.evict(now, key, slot, stream, memory)
+                        {
+                            break;
+                        }
                     }
                     None if store.evict(now, key, slot, stream, memory) => {}
                     None => break,
@@ -672,6 +691,9 @@ impl Space {
             .sum();
         self.retain_job(job).outstanding += blocks as u32;
         store.stats.retained_blocks += blocks as u64;
+        if stream == Stream::Main {
+            self.main_was_copied(store, blocks as u64);
+        }
         for (run, _) in runs {
             store.append(now, run, memory);
         }
@@ -839,12 +861,13 @@ impl Space {
 
     fn free_place(&mut self, store: &mut Store, id: SegmentId) {
         if store.log.segments[id.0 as usize].lost {
-            return self.segment_discarded(store, id);
+            return self.may_be_used_again(store, id);
         }
         if store.settings.discard_freed_segments {
             store.forget_evicted(id);
             let offset_bytes = store.log.map.place_address(id);
             let len_bytes = u64::from(store.log.geometry.segment_bytes);
+            self.reclaim.discarding += 1;
             store.issue(
                 Op::SegmentDiscard(id),
                 Device::Cache(0),
@@ -855,10 +878,16 @@ impl Space {
             );
             return;
         }
-        self.segment_discarded(store, id);
+        self.may_be_used_again(store, id);
     }
 
+    /// A segment was discarded, or could not be.
     pub(crate) fn segment_discarded(&mut self, store: &mut Store, id: SegmentId) {
+        self.reclaim.discarding -= 1;
+        self.may_be_used_again(store, id);
+    }
+
+    fn may_be_used_again(&mut self, store: &mut Store, id: SegmentId) {
         if self.shrink.is_active() || store.log.segments[id.0 as usize].lost {
             return self.shrink_or_free(store, id);
         }

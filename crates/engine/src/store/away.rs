@@ -95,6 +95,8 @@ impl Store {
     /// Reckons anew the blocks that the settings give shares of.
     pub(super) fn reckon_shared(&mut self) {
         self.shared_blocks = self.capacity_blocks.saturating_sub(self.away.dirty);
+        let possible = self.log.dirty_part(self.capacity_blocks);
+        self.dirty_room = possible.saturating_sub(self.away.dirty);
         self.reckon_marks();
     }
 

@@ -125,10 +125,15 @@ impl Window {
         self.bytes += len_bytes;
         self.busy.0 += now.since(self.busy_since).0;
         self.busy_since = now;
+        if self.busy == Nanos(0) {
+            // It ended in the turn that began it: how long that took is not known.
+            self.bytes = 0;
+            return None;
+        }
         if self.bytes < WINDOW_BYTES && self.busy < WINDOW && !is_first {
             return None;
         }
-        let seconds = self.busy.0.max(1) as f64 / 1e9;
+        let seconds = self.busy.0 as f64 / 1e9;
         let rate = (self.bytes as f64 / seconds) as u64;
         (self.bytes, self.busy) = (0, Nanos(0));
         self.rated_at = Some(now);
@@ -489,6 +494,16 @@ mod tests {
         writes(&mut times, ORIGIN, 64, Nanos(20_000_000));
         assert!((52_000_000..54_000_000).contains(&rate(&times).bytes_per_second));
         assert_eq!(times.of_cache(), DeviceTimes::default());
+    }
+
+    #[test]
+    fn transfers_that_end_in_the_turn_that_began_them_show_no_rate() {
+        let mut times = Times::default();
+        writes(&mut times, ORIGIN, 3, Nanos(0));
+        let rate = |times: &Times| times.of_origin(VolumeSlot(1)).of(Transfer::LongWrite);
+        assert_eq!(rate(&times).bytes_per_second, 0);
+        writes(&mut times, ORIGIN, 1, Nanos(10_000_000));
+        assert!((104_000_000..106_000_000).contains(&rate(&times).bytes_per_second));
     }
 
     #[test]

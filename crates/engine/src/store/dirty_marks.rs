@@ -98,7 +98,7 @@ impl Store {
             let set = u64::from(set);
             let highest = highest.saturating_sub(read).max(lowest);
             let most = lowest + (highest - lowest) * tight / (SLACK.1 - SLACK.0);
-            self.dirty_room() * most.min(set) / 100
+            self.dirty_room * most.min(set) / 100
         };
         let (high, limit) = (
             self.settings.dirty_high_percent,

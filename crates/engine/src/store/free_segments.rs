@@ -44,6 +44,11 @@ struct Devices {
     pairs: usize,
 }
 
+/// Pairs on two devices each that can be made of so many segments, most of them on one device.
+pub(crate) fn possible_pairs(total: usize, most: usize) -> usize {
+    (total / 2).min(total - most)
+}
+
 impl Devices {
     fn with_most(&self, other_than: Option<u8>) -> Option<u8> {
         let numbers = (0..MAX_DEVICES as u8).filter(|number| Some(*number) != other_than);
@@ -62,7 +67,7 @@ impl Devices {
             return self.total;
         }
         let most = self.free.iter().map(VecDeque::len).max().unwrap_or(0);
-        (self.total / 2).min(self.total - most)
+        possible_pairs(self.total, most)
     }
 
     fn push_back(&mut self, id: SegmentId) {
@@ -193,6 +198,17 @@ impl FreeSegments {
         devices.count();
     }
 
+    /// The device with more free segments than all others together, where dirty data is kept on two:
+    /// one more there makes no pair.
+    pub(crate) fn lonely_device(&self) -> Option<u8> {
+        let devices = self.devices.as_ref().filter(|devices| devices.keeps_two)?;
+        if devices.in_use.count_ones() < 2 {
+            return None;
+        }
+        let most = devices.with_most(None)?;
+        (devices.free[usize::from(most)].len() * 2 > devices.total).then_some(most)
+    }
+
     /// Takes the next segment to be opened.
     pub(crate) fn take(&mut self) -> Option<SegmentId> {
         let Some(devices) = &mut self.devices else {
@@ -257,6 +273,14 @@ mod tests {
             // The last one, on one device, is for reclaim.
             assert_eq!(free.len(), left.max(1));
         }
+    }
+
+    #[test]
+    fn a_device_has_no_partners_for_more_than_all_others_have() {
+        assert_eq!(free(&[9, 6, 1]).lonely_device(), Some(0));
+        assert_eq!(free(&[7, 6, 1]).lonely_device(), None);
+        assert_eq!(free(&[0, 1]).lonely_device(), Some(1));
+        assert_eq!(free(&[3]).lonely_device(), None);
     }
 
     #[test]

@@ -231,6 +231,8 @@ pub(crate) struct Log {
     pub(crate) journal_pages: Vec<usize>,
     pub(crate) journal_uses: u64,
     usable: usize,
+    /// Pairs of these on two devices each, where two copies are kept.
+    pub(super) pairs: usize,
     /// Segments that are kept free for the checkpoint of an orderly stop.
     for_checkpoint: usize,
     /// The number of devices that hold each dirty block.
@@ -269,6 +271,7 @@ impl Log {
             journal_pages: (0..PAGES).collect(),
             journal_uses: 0,
             usable: 0,
+            pairs: 0,
             for_checkpoint: 0,
             copies: superblock.copies,
             lost_devices: 0,
@@ -289,6 +292,9 @@ impl Log {
         let usable =
             |segment: &&Segment| segment.state != SegmentState::Absent && !segment.is_leaving();
         self.usable = self.segments.iter().filter(usable).count();
+        if self.copies > 1 {
+            (_, self.pairs) = self.count_pairs();
+        }
         let wanted = segments_for_checkpoint(&self.geometry);
         // A shard of which most was taken away keeps the ids of all, and would keep all of the rest free.
         let is_in_proportion = wanted <= self.usable / CHECKPOINT_PART;
@@ -318,6 +324,10 @@ impl Log {
 
     pub(crate) fn segment(&mut self, id: SegmentId) -> &mut Segment {
         &mut self.segments[id.0 as usize]
+    }
+
+    pub(crate) fn generation_of(&self, id: SegmentId) -> Sequence {
+        self.segments[id.0 as usize].generation
     }
 
     pub(crate) fn segment_of(&mut self, slot: Slot) -> &mut Segment {

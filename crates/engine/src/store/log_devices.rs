@@ -6,6 +6,7 @@ use crate::format::extents::MAX_DEVICES;
 use crate::format::{CacheDevice, SegmentId, Sequence, Slot, Stream, Superblock};
 use crate::interface::{Bufs, Operation};
 use crate::planted::{self, Bug};
+use crate::store::free_segments::possible_pairs;
 use crate::store::log::{Log, SegmentState};
 
 impl Log {
@@ -83,20 +84,38 @@ impl Log {
 
     /// Whether so many pairs would be left without the segments that are to be removed.
     pub(crate) fn has_pairs_to_stay(&self, pairs: u32) -> bool {
-        if self.copies < 2 {
-            return true;
+        let (total, possible) = self.count_pairs();
+        let pairs = pairs as usize;
+        match self.devices_that_stay().count_ones() {
+            _ if self.copies < 2 => true,
+            0 | 1 => total >= pairs,
+            _ => possible >= pairs,
         }
-        let mut stay = [0u32; MAX_DEVICES];
+    }
+
+    /// The number of segments that stay, and of pairs that these make: of 64 on one device and 16 on
+    /// another 16.
+    pub(super) fn count_pairs(&self) -> (usize, usize) {
+        let mut stay = [0; MAX_DEVICES];
         for (id, segment) in (0..).map(SegmentId).zip(&self.segments) {
             if segment.state != SegmentState::Absent && !segment.is_leaving() {
                 stay[usize::from(self.map.device_of(id))] += 1;
             }
         }
-        let total: u32 = stay.iter().sum();
+        let total = stay.iter().sum();
         let most = stay.iter().copied().max().unwrap_or(0);
-        match self.devices_that_stay().count_ones() {
-            0 | 1 => total >= pairs,
-            _ => (total / 2).min(total - most) >= pairs,
+        (total, possible_pairs(total, most))
+    }
+
+    /// The part of so many blocks that can be dirty, each of them on two devices if two are kept.
+    pub(crate) fn dirty_part(&self, blocks: u64) -> u64 {
+        let total = self.usable_segments();
+        if !self.keeps_two() {
+            blocks
+        } else if self.pairs < total / 2 {
+            blocks * self.pairs as u64 / total as u64
+        } else {
+            blocks / 2
         }
     }
 

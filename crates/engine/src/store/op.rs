@@ -88,9 +88,9 @@ pub(crate) struct FastWrite {
     pub(crate) count: u16,
     pub(crate) record: RecordId,
     pub(crate) slot: Slot,
-    /// Of the first block.
+    /// Of the block, where there is one.
     pub(crate) checksum: u32,
-    /// Of all blocks, where there are several.
+    /// Of all blocks, where there are several; empty as long as those of a long write are to be made.
     pub(crate) checksums: Option<Box<Box<[u32]>>>,
 }
 

@@ -66,6 +66,11 @@ impl Operations {
         self.ops.iter()
     }
 
+    /// Likewise, to change.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Op> {
+        self.ops.iter_mut()
+    }
+
     /// Whether all have ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()

@@ -249,6 +249,19 @@ impl Store {
         self.volumes.get(usize::from(slot.0))?.as_ref()
     }
 
+    /// Whether a block is of one of these volumes.
+    pub(crate) fn is_of(&self, slots: impl Iterator<Item = VolumeSlot>, key: BlockKey) -> bool {
+        let mut volumes = slots.filter_map(|slot| self.find_volume(slot));
+        volumes.any(|volume| volume.contains(key))
+    }
+
+    /// Dirty blocks of these volumes that write-back has a place for.
+    pub(crate) fn present_dirty_in(&self, slots: impl Iterator<Item = VolumeSlot>) -> u64 {
+        let volumes = slots.filter_map(|slot| self.find_volume(slot));
+        let present = volumes.filter(|volume| !volume.away);
+        present.map(|volume| volume.dirty_blocks).sum()
+    }
+
     /// A volume that is there.
     pub(crate) fn attached(&self, slot: VolumeSlot) -> &Volume {
         self.find_volume(slot).expect("an attached volume")
@@ -476,9 +489,12 @@ impl Store {
 
     /// Makes all unflushed writes uncertain for ever (I10), those that ended while the flush ran
     /// among them. Versions that the log holds stay dirty and are written again. What clients wrote
-    /// there is lost if the origin lost it, and a later flush must report that. Returns the waiters;
-    /// `None` if the volume is not there.
-    pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
+    /// there is lost if the origin lost it, and a later flush must report that. Returns the waiters,
+    /// and how many blocks are to be written again; `None` if the volume is not there.
+    pub(crate) fn origin_flush_failed(
+        &mut self,
+        slot: VolumeSlot,
+    ) -> Option<(Vec<OriginWaiter>, usize)> {
         self.stir();
         let has_cache = !self.failed_cache();
         let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
@@ -499,10 +515,11 @@ impl Store {
             .iter()
             .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
         volume.flush_error |= concerns_clients && !heard;
+        let blocks = written.len();
         for written in written {
             self.forget_written(written.key, written.version.slot);
         }
-        Some(waiting)
+        Some((waiting, blocks))
     }
 
     /// I6: clean, if it is still the newest version.

@@ -99,6 +99,15 @@ impl Memory for Ram {
 #[derive(Clone)]
 pub struct Disk(pub Vec<u8>);
 
+impl Disk {
+    /// Pages that begin with these letters.
+    pub fn pages(&self, magic: &[u8]) -> Vec<usize> {
+        let pages = (0..self.0.len()).step_by(PAGE_BYTES);
+        let begins = |at: &usize| self.0[*at..].starts_with(magic);
+        pages.filter(begins).collect()
+    }
+}
+
 impl Storage for Disk {
     fn size_bytes(&self) -> u64 {
         self.0.len() as u64
@@ -409,6 +418,22 @@ impl<C: Storage> Rig<C> {
     pub fn simple(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32) {
         let id = self.start(kind, offset_bytes, len_bytes, Buf::EMPTY);
         self.finish(id).unwrap();
+    }
+
+    /// Lets time pass as a driver does that sleeps until the next deadline.
+    pub fn pass(&mut self, time: Nanos) {
+        let end = self.now.after(time);
+        loop {
+            while self.turn() {}
+            match self.engine.next_deadline() {
+                Some(deadline) if deadline < end => {
+                    self.now = deadline.max(self.now.after(Nanos(1)));
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+        while self.turn() {}
     }
 
     /// Lets time pass until nothing is left to do.

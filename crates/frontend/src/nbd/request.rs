@@ -131,7 +131,7 @@ impl From<Failure> for ErrorCode {
     fn from(failure: Failure) -> Self {
         match failure {
             // A read by NBD brings memory of the driver's own, and is never refused that way.
-            Failure::Io | Failure::NotStraight | Failure::Lost => ErrorCode::Io,
+            Failure::Io | Failure::NotStraight => ErrorCode::Io,
             Failure::Invalid => ErrorCode::Invalid,
             Failure::NoSpace => ErrorCode::NoSpace,
             Failure::Detached => ErrorCode::Shutdown,

@@ -24,7 +24,6 @@ impl World<'_> {
     pub(super) fn request(&mut self, range: Range, kind: Kind) -> Check {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
-        self.wait_for_removal()?;
         let state = &self.volumes[usize::from(range.volume)];
         if range.sector + range.count > state.served_sectors() {
             return Ok(());
@@ -34,14 +33,6 @@ impl World<'_> {
             Life::Away => self.misses(range.volume),
             Life::Refusing | Life::Detached => Ok(()),
         }
-    }
-
-    /// Clients ask for nothing while a volume is removed.
-    fn wait_for_removal(&mut self) -> Check {
-        if self.commands.remove() {
-            self.wait_for("a volume to be removed", |world| !world.commands.remove())?;
-        }
-        Ok(())
     }
 
     /// Submits a request, a client's or a command's; says which it is.
@@ -335,7 +326,7 @@ impl World<'_> {
             Failure::Detached => pending
                 .leaving
                 .then_some("explained: its volume is detached"),
-            Failure::Invalid | Failure::NotStraight | Failure::Lost => None,
+            Failure::Invalid | Failure::NotStraight => None,
             Failure::Io | Failure::NoSpace => self.explanation(pending),
         };
         if let Some(explanation) = explanation {

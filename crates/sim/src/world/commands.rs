@@ -1,7 +1,7 @@
 //! Commands: the control plane's work on volumes and space while clients go on, each step of it
 //! with a delay of its own, under faults, and with machines that die in between.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use forebay_cache::control::{
     Change, Command, Control, Fingerprint, Happened, NewVolume, Refusal, Step as Next,
@@ -42,8 +42,6 @@ pub(super) struct Running {
 pub(super) struct Commands {
     pub(super) control: Option<Control>,
     running: BTreeMap<u32, Running>,
-    /// Commands that have hosts forget a volume: no client asks for anything meanwhile.
-    removing: BTreeSet<u32>,
 }
 
 /// The volume that a command takes off.
@@ -66,11 +64,6 @@ impl Commands {
 
     pub(super) fn give_superblock(&mut self, superblock: Superblock) {
         self.control().give_superblock(superblock);
-    }
-
-    /// Whether hosts forget a volume just now.
-    pub(super) fn remove(&self) -> bool {
-        !self.removing.is_empty()
     }
 
     fn any(&self, wanted: impl Fn(&Command) -> bool) -> bool {
@@ -124,7 +117,6 @@ impl World<'_> {
         if let Command::SetMode(slot, mode) = &what {
             let state = &mut self.volumes[usize::from(slot.0)];
             state.through &= *mode != Mode::Writeback;
-            state.on_origin.serve_in_another_mode();
         }
         let running = Running {
             what,
@@ -184,8 +176,10 @@ impl World<'_> {
     }
 
     fn instruct(&mut self, id: u32, instruction: Instruction, delay: Nanos) -> Check {
-        if matches!(instruction, Instruction::RemoveVolume(_)) {
-            self.commands.removing.insert(id);
+        if let Instruction::SetMode(slot, _) = &instruction {
+            // A freeze changes it too, for requests that are on their way.
+            let state = &mut self.volumes[usize::from(slot.0)];
+            state.on_origin.serve_in_another_mode();
         }
         let hosts = self.hosts.len();
         let running = self.commands.running.get_mut(&id).expect("it runs");
@@ -341,7 +335,6 @@ impl World<'_> {
 
     fn ended(&mut self, id: u32, result: Result<(), Refusal>) -> Check {
         let running = self.commands.running.remove(&id).expect("it ends once");
-        self.commands.removing.remove(&id);
         self.tell(|_| format!("command {id} ended: {result:?}"));
         let ended = if result.is_ok() {
             "commands done"

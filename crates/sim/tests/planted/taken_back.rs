@@ -41,20 +41,6 @@ fn damage(cache: &mut Disk, accepts: bool) -> Vec<String> {
     }
 }
 
-/// Lets time pass as a driver does that sleeps until the next deadline.
-fn pass(rig: &mut Rig, time: Nanos) {
-    let end = rig.now.after(time);
-    loop {
-        while rig.turn() {}
-        match rig.engine.next_deadline() {
-            Some(deadline) if deadline < end => rig.now = deadline.max(rig.now.after(Nanos(1))),
-            _ => break,
-        }
-    }
-    rig.now = end;
-    while rig.turn() {}
-}
-
 /// A cache with both segments, after a power cut.
 fn written() -> Disk {
     let settings = Settings {
@@ -64,26 +50,19 @@ fn written() -> Disk {
     let mut rig = Rig::new(16 << 20, ORIGIN_BYTES, settings, Mode::Writeback);
     for block in 0..8 {
         rig.write(block * 8192, &[block as u8 + 1; 4096], false);
-        pass(&mut rig, Nanos(60_000_000));
+        rig.pass(Nanos(60_000_000));
     }
     rig.simple(RequestKind::Flush, 0, 0);
-    pass(&mut rig, Nanos(200_000_000));
+    rig.pass(Nanos(200_000_000));
     for block in 0..8 {
         for _ in 0..3 {
             rig.read((32 << 20) + block * 65536, 4096);
         }
-        pass(&mut rig, Nanos(60_000_000));
+        rig.pass(Nanos(60_000_000));
     }
     rig.simple(RequestKind::Flush, 0, 0);
-    pass(&mut rig, Nanos(2_000_000_000));
+    rig.pass(Nanos(2_000_000_000));
     rig.cache
-}
-
-/// Pages that begin with these letters.
-fn pages(cache: &Disk, magic: &[u8]) -> Vec<usize> {
-    let pages = (0..cache.0.len()).step_by(4096);
-    let begins = |at: &usize| cache.0[*at..].starts_with(magic);
-    pages.filter(begins).collect()
 }
 
 fn rot(cache: &mut Disk, page: usize) {
@@ -93,14 +72,14 @@ fn rot(cache: &mut Disk, page: usize) {
 /// Counts the headers of A after whose rot a start misses again what was accepted as lost.
 pub(crate) fn false_promises() -> usize {
     let cache = written();
-    let headers = pages(&cache, b"FBRH");
+    let headers = cache.pages(b"FBRH");
     let is_missed = |header: &usize| {
         let mut cache = cache.clone();
         rot(&mut cache, *header);
         assert_eq!(damage(&mut cache.clone(), false).len(), 1);
         assert_eq!(damage(&mut cache, true), NONE);
         assert_eq!(damage(&mut cache.clone(), false), NONE, "it is accepted");
-        let summaries = pages(&cache, b"FBSM");
+        let summaries = cache.pages(b"FBSM");
         let [_, of_b] = summaries[..] else {
             panic!("a summary of each segment, and not {summaries:?}");
         };

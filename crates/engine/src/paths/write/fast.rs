@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 
 use super::WriteJob;
+use super::sums_later::{CHECKSUMMED_LATER_BYTES, checksums_of};
 use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
@@ -53,22 +54,19 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> bool {
         let key = self.store.key_at(request.volume, request.offset_bytes);
-        if !self.own_all(key, count) {
+        if !self.own(key, count) {
             return false;
         }
         let Some((record, slot)) = self.store.reserve_run(Stream::Write, count) else {
             self.disown(key, count);
             return false;
         };
-        self.jobs.without_job += 1;
         self.store.stats.cache_data_written_bytes += u64::from(request.len_bytes);
         let data = memory.bytes(request.buf);
-        let (checksum, checksums) = if count == 1 {
-            (crc32c(data), None)
-        } else {
-            let blocks = data.chunks_exact(self.store.block_bytes());
-            let checksums: Box<[u32]> = blocks.map(crc32c).collect();
-            (checksums[0], Some(Box::new(checksums)))
+        let (checksum, checksums) = match count {
+            1 => (crc32c(data), None),
+            _ if request.len_bytes >= CHECKSUMMED_LATER_BYTES => (0, Some(Box::default())),
+            _ => (0, Some(checksums_of(data, self.store.block_bytes()))),
         };
         let write = FastWrite {
             id: request.id,
@@ -105,29 +103,28 @@ impl Engine {
 
     /// Takes these blocks, or none of them if somebody owns one.
     #[inline(always)]
-    fn own_all(&mut self, key: BlockKey, count: u16) -> bool {
-        for i in 0..count {
-            if !self
-                .store
-                .locks
-                .lock_free(key.plus(u64::from(i)), Owner::FastWrite)
-            {
-                self.disown(key, i);
-                return false;
-            }
+    fn own(&mut self, key: BlockKey, count: u16) -> bool {
+        match count {
+            1 => self.store.locks.lock_free(key, Owner::FastWrite),
+            _ => self.store.locks.lock_run(key, count),
         }
-        true
     }
 
     /// Gives these blocks back. Jobs that wait for them go on.
     #[inline(always)]
     fn disown(&mut self, key: BlockKey, count: u16) {
-        for i in 0..u64::from(count) {
-            if let Some(next) = self.store.locks.unlock_here(key.plus(i), Owner::FastWrite) {
+        if count == 1 {
+            if let Some(next) = self.store.locks.unlock_here(key, Owner::FastWrite) {
                 self.store.stir();
                 self.jobs.runnable.push_back(Turn::Job(next));
             }
+            return;
         }
+        let runnable = &mut self.jobs.runnable;
+        let before = runnable.len();
+        let mut wake = |next| runnable.push_back(Turn::Job(next));
+        self.store.locks.unlock_run(key, count, &mut wake);
+        self.store.stir_if(self.jobs.runnable.len() > before);
     }
 
     // By itself: within `complete` its registers are saved for every read too.
@@ -139,13 +136,16 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        self.jobs.without_job -= 1;
         if result.is_err() || self.store.locks.was_one_copied(write.key, write.count) {
             return self.fast_write_goes_on(now, write, result, memory);
         }
         match &write.checksums {
             // Compiled by itself, as in `publish_run`.
             None => self.log_fast_write(&write.run(), &[write.checksum], memory),
+            Some(checksums) if checksums.is_empty() => {
+                let checksums = checksums_of(memory.bytes(write.buf), self.store.block_bytes());
+                self.log_fast_write(&write.run(), &checksums, memory);
+            }
             Some(checksums) => self.log_fast_write(&write.run(), checksums, memory),
         }
         if let Some(part) = MemoryBuffer::part_of(write.id) {
@@ -191,10 +191,11 @@ impl Engine {
     fn fast_write_goes_on(
         &mut self,
         now: Nanos,
-        write: FastWrite,
+        mut write: FastWrite,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        write.make_checksums(self.store.block_bytes(), memory);
         self.store.stir();
         self.store.stats.fast_writes_requeued += 1;
         let placed = self.fast_write_as_job(write);
@@ -223,8 +224,11 @@ impl Engine {
         let mut job = WriteJob::new(index, request, (key, end), None, write.started);
         job.is_logging(Run { key, count });
         let owner = Owner::Job(self.jobs.table.insert(Job::Write(Box::new(job))));
+        match count {
+            1 => self.store.locks.steal(key, owner),
+            _ => self.store.locks.steal_run(key, count, owner),
+        }
         for key in (key.0..end.0).map(BlockKey) {
-            self.store.locks.steal(key, owner);
             let was_cached = self.store.index.find(key).is_some();
             self.count_write(key, was_cached);
         }

@@ -1,0 +1,300 @@
+//! Origins that fail or hang beside others that are sound.
+
+mod common;
+
+use common::{Disk, Fate, Ram, Rig};
+use forebay_engine::*;
+
+const BLOCK: u64 = 4096;
+const ORIGIN_BYTES: u64 = 1 << 30;
+const FAILING: VolumeSlot = VolumeSlot(0);
+const SOUND: VolumeSlot = VolumeSlot(1);
+
+/// A cache of this size, with volumes on two parts of one origin.
+fn rig(cache_bytes: usize) -> Rig {
+    let mut cache = Disk(vec![0; cache_bytes]);
+    let geometry = Geometry::for_device(cache_bytes as u64, BLOCK as u32, Some(1), 1).unwrap();
+    let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
+    for name in ["failing", "sound"] {
+        let mode = Mode::Writeback as u8;
+        (superblock.add_volume(name, ORIGIN_BYTES, mode)).unwrap();
+    }
+    superblock.write(&mut cache).unwrap();
+    let second = superblock.volumes[1].clone();
+    let origin = Disk(vec![0; ORIGIN_BYTES as usize]);
+    let (ram, settings) = (Ram::new(64 << 20), Settings::default());
+    let mut rig = Rig::attach(cache, origin, ram, settings, Mode::Writeback);
+    rig.engine.add_volume(VolumeConfig {
+        base: second.base,
+        reserved_blocks: second.reserved_blocks,
+        size_bytes: ORIGIN_BYTES,
+        mode: Mode::Writeback,
+    });
+    rig
+}
+
+fn is_its(action: &Action) -> bool {
+    action.device == Device::Origin(FAILING)
+}
+
+/// This fate for writes to its origin.
+fn of_writes(action: &Action, fate: Fate) -> Fate {
+    match action.operation {
+        Operation::Write { .. } | Operation::WriteZeroes { .. } if is_its(action) => fate,
+        _ => Fate::Done,
+    }
+}
+
+/// This fate for flushes of its origin.
+fn of_flushes(action: &Action, fate: Fate) -> Fate {
+    match action.operation {
+        Operation::Flush if is_its(action) => fate,
+        _ => Fate::Done,
+    }
+}
+
+fn writes_to_it_fail(action: &Action) -> Fate {
+    of_writes(action, Fate::Fails)
+}
+
+fn writes_to_it_hang(action: &Action) -> Fate {
+    of_writes(action, Fate::Held)
+}
+
+fn flushes_of_it_fail(action: &Action) -> Fate {
+    of_flushes(action, Fate::Fails)
+}
+
+fn flushes_of_it_hang(action: &Action) -> Fate {
+    of_flushes(action, Fate::Held)
+}
+
+fn dirty_blocks(rig: &Rig, volume: VolumeSlot) -> u64 {
+    rig.engine.volume_blocks(volume).unwrap().0
+}
+
+/// Single blocks, none beside another.
+fn write_scattered(rig: &mut Rig, volume: VolumeSlot, blocks: u64) {
+    rig.volume = volume;
+    for block in 0..blocks {
+        rig.write(block * 3 * BLOCK, &[7; BLOCK as usize], false);
+    }
+}
+
+/// So many MiB, all of which go in a few writes.
+fn write_zeroes(rig: &mut Rig, mib: u64) {
+    rig.volume = FAILING;
+    for at in 0..mib {
+        let zeroes = RequestKind::WriteZeroes { fua: false };
+        rig.simple(zeroes, at << 20, 1 << 20);
+    }
+}
+
+/// The time until nothing of the sound volume is dirty.
+fn time_until_clean(rig: &mut Rig) -> Nanos {
+    let began = rig.now;
+    while dirty_blocks(rig, SOUND) > 0 {
+        assert!(rig.now.since(began) < Nanos(300 * Nanos::SECOND.0));
+        rig.pass(Nanos::SECOND);
+    }
+    Nanos(rig.now.since(began).0)
+}
+
+#[test]
+fn one_failing_origin_holds_up_no_other() {
+    for fate in [writes_to_it_fail, flushes_of_it_fail] {
+        let mut rig = rig(64 << 20);
+        rig.fate = fate;
+        write_scattered(&mut rig, FAILING, 4000);
+        write_scattered(&mut rig, SOUND, 1000);
+        assert!(time_until_clean(&mut rig).0 <= 10 * Nanos::SECOND.0);
+        assert_eq!(dirty_blocks(&rig, FAILING), 4000);
+        rig.fate = |_| Fate::Done;
+        rig.pass(Nanos(60 * Nanos::SECOND.0));
+        assert_eq!(dirty_blocks(&rig, FAILING), 0, "a pause ends");
+    }
+}
+
+#[test]
+fn one_hanging_origin_holds_up_no_other() {
+    let mut rig = rig(64 << 20);
+    rig.fate = writes_to_it_hang;
+    write_scattered(&mut rig, FAILING, 4000);
+    write_scattered(&mut rig, SOUND, 1000);
+    assert!(time_until_clean(&mut rig).0 <= 10 * Nanos::SECOND.0);
+    write_scattered(&mut rig, SOUND, 1000);
+    assert!(time_until_clean(&mut rig).0 <= 10 * Nanos::SECOND.0);
+    assert_eq!(dirty_blocks(&rig, FAILING), 4000);
+    rig.fate = |_| Fate::Done;
+    rig.release();
+    rig.pass(Nanos(60 * Nanos::SECOND.0));
+    assert_eq!(dirty_blocks(&rig, FAILING), 0, "it gets writes again");
+}
+
+fn one_write_to_it_hangs(action: &Action) -> Fate {
+    match action.operation {
+        Operation::Write {
+            offset_bytes: 0, ..
+        } if is_its(action) => Fate::Held,
+        _ => Fate::Done,
+    }
+}
+
+#[test]
+fn one_write_that_hangs_keeps_no_other_of_its_origin() {
+    let mut rig = rig(64 << 20);
+    rig.fate = one_write_to_it_hangs;
+    write_scattered(&mut rig, FAILING, 4000);
+    write_scattered(&mut rig, SOUND, 10);
+    rig.pass(Nanos(40 * Nanos::SECOND.0));
+    assert_eq!(dirty_blocks(&rig, SOUND), 0);
+    // The blocks that go in one write with it.
+    assert!(
+        dirty_blocks(&rig, FAILING) <= 1,
+        "{}",
+        dirty_blocks(&rig, FAILING)
+    );
+}
+
+#[test]
+fn it_is_asked_seldom_however_much_waits_for_it() {
+    let mut rig = rig(64 << 20);
+    rig.fate = writes_to_it_fail;
+    write_scattered(&mut rig, FAILING, 4000);
+    rig.pass(Nanos(100 * Nanos::SECOND.0));
+    let before = rig.engine.stats().origin_write_errors;
+    assert!(before > 0);
+    rig.pass(Nanos(300 * Nanos::SECOND.0));
+    // One depth of runs, each 30 s.
+    let depth = u64::from(Settings::default().writeback_depth);
+    let errors = rig.engine.stats().origin_write_errors - before;
+    assert!(errors <= 11 * depth, "{errors}");
+}
+
+/// More dirty blocks than one plan passes by are older than the sound volume's.
+#[test]
+fn a_plan_goes_on_behind_what_it_passed_by() {
+    let mut rig = rig(1 << 30);
+    rig.fate = writes_to_it_fail;
+    write_zeroes(&mut rig, 400);
+    write_scattered(&mut rig, SOUND, 1000);
+    assert!(time_until_clean(&mut rig).0 <= 10 * Nanos::SECOND.0);
+    assert_eq!(dirty_blocks(&rig, FAILING), 400 << 8);
+}
+
+#[test]
+fn blocks_that_wait_for_a_flush_are_looked_at_the_more_seldom_the_more_they_are() {
+    let mut rig = rig(1 << 30);
+    rig.fate = flushes_of_it_hang;
+    write_zeroes(&mut rig, 512);
+    rig.simple(RequestKind::Flush, 0, 0);
+    rig.pass(Nanos(100 * Nanos::SECOND.0));
+    assert_eq!(rig.engine.stats().written_back_blocks, 512 << 8);
+    let began = rig.now;
+    let mut looks = 0;
+    while rig.now.since(began) < Nanos(10 * Nanos::SECOND.0) {
+        rig.now = rig
+            .engine
+            .next_deadline()
+            .unwrap()
+            .max(rig.now.after(Nanos(1)));
+        rig.turn();
+        looks += 1;
+    }
+    // A plan passes by 32,768 of them, and 65 ms go by until the next.
+    assert!(looks <= 200, "{looks}");
+    rig.fate = |_| Fate::Done;
+    rig.release();
+    rig.pass(Nanos(10 * Nanos::SECOND.0));
+    assert_eq!(dirty_blocks(&rig, FAILING), 0);
+}
+
+fn all_of_it_hangs(action: &Action) -> Fate {
+    if is_its(action) {
+        Fate::Held
+    } else {
+        Fate::Done
+    }
+}
+
+#[test]
+fn a_volume_leaves_beside_one_whose_origin_hangs() {
+    let mut rig = rig(64 << 20);
+    write_scattered(&mut rig, SOUND, 10);
+    write_scattered(&mut rig, FAILING, 10);
+    rig.volume = SOUND;
+    rig.drain();
+    rig.fate = all_of_it_hangs;
+    rig.volume = FAILING;
+    rig.engine.set_draining(FAILING, true);
+    let buf = rig.ram.alloc(1 << 20).unwrap();
+    let kinds = [
+        (RequestKind::Read, 4096),
+        (RequestKind::Read, 128 << 10),
+        (RequestKind::Write { fua: true }, 1 << 20),
+        (RequestKind::Discard, 8192),
+        (RequestKind::Flush, 0),
+    ];
+    for (at, (kind, len_bytes)) in kinds.into_iter().enumerate() {
+        let buf = buf.slice(0, len_bytes as usize);
+        rig.start(kind, (at as u64 + 1) << 22, len_bytes, buf);
+    }
+    for _ in 0..100 {
+        rig.turn();
+        rig.now = rig.now.after(Nanos(1_000_000));
+    }
+    assert!(!rig.engine.is_idle(), "requests of the other wait");
+    assert_eq!(rig.engine.remove_volume(SOUND), Ok(()));
+    assert!(rig.engine.remove_volume(FAILING).is_err());
+    rig.fate = |_| Fate::Done;
+    rig.release();
+    rig.pass(Nanos(60 * Nanos::SECOND.0));
+    assert_eq!(dirty_blocks(&rig, FAILING), 0);
+}
+
+/// Each kind of thing that a shard may be doing for a volume keeps it until it is done.
+#[test]
+fn a_volume_stays_until_nothing_is_in_progress_for_it() {
+    let (read, write) = (RequestKind::Read, RequestKind::Write { fua: false });
+    let (discard, flush) = (RequestKind::Discard, RequestKind::Flush);
+    let (back, through) = (Mode::Writeback, Mode::Writethrough);
+    let (cached, other) = (0, 64 << 20);
+    let kinds = [
+        ("hit", back, read, cached, 4096),
+        ("long hit", back, read, cached, 65536),
+        ("promotion", back, read, other, 4096),
+        ("long promotion", back, read, other, 65536),
+        ("read past the cache", Mode::Writearound, read, cached, 4096),
+        ("write", back, write, cached, 4096),
+        ("long write", back, write, cached, 65536),
+        ("write through", through, write, cached, 4096),
+        ("discard", back, discard, cached, 65536),
+        ("flush", through, flush, cached, 0),
+    ];
+    for (name, mode, kind, offset_bytes, len_bytes) in kinds {
+        let mut rig = rig(64 << 20);
+        // Zeroes would need no read of the cache device.
+        rig.origin.0.fill(9);
+        rig.volume = SOUND;
+        rig.engine.set_mode(SOUND, mode);
+        rig.read(0, 64 << 10);
+        if kind == flush {
+            rig.write(128 << 20, &[3; 4096], false);
+        }
+        rig.drain();
+        rig.fate = |_| Fate::Held;
+        let buf = rig.ram.alloc(64 << 10).unwrap();
+        let buf = buf.slice(0, len_bytes as usize);
+        rig.start(kind, offset_bytes, len_bytes, buf);
+        rig.turn();
+        assert!(rig.engine.next_ack().is_none(), "{name}");
+        assert_eq!(dirty_blocks(&rig, SOUND), 0, "{name}");
+        assert!(rig.engine.remove_volume(SOUND).is_err(), "{name}");
+        rig.fate = |_| Fate::Done;
+        rig.release();
+        rig.pass(Nanos::SECOND);
+        rig.drain();
+        rig.pass(Nanos::SECOND);
+        assert_eq!(rig.engine.remove_volume(SOUND), Ok(()), "{name}");
+    }
+}
