@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Scratch, installed, text, try_run, until};
+use crate::support::{self, Scratch, installed, text, try_run, until};
 
 /// The pool of all images.
 pub(crate) const POOL: &str = "pool";
@@ -155,11 +155,28 @@ fn is_something_missing() -> bool {
         "qemu-img",
         &["info", "rbd:no/image:conf=/dev/null"],
     ));
-    let is_missing = said.contains("Unknown protocol");
-    if is_missing {
+    if said.contains("Unknown protocol") {
         println!("skipped: qemu has no driver for RBD (package qemu-block-extra)");
+        return true;
     }
-    is_missing
+    is_disk_full(&std::env::temp_dir())
+}
+
+/// Room that a cluster and its clients may take, in MiB: an OSD that is full, and as much again.
+const ROOM_MIB: u64 = 8192;
+
+/// Whether a directory's file system has no room for a cluster; says so if it has none.
+fn is_disk_full(directory: &Path) -> bool {
+    let said = support::run(
+        "df",
+        &["--output=avail", "-BM", directory.to_str().unwrap()],
+    );
+    let free = said.lines().last().unwrap().trim().trim_end_matches('M');
+    let free: u64 = free.parse().expect("MiB");
+    if free < ROOM_MIB {
+        println!("skipped: {directory:?} has {free} MiB free, a cluster takes {ROOM_MIB}");
+    }
+    free < ROOM_MIB
 }
 
 fn configuration(scratch: &Scratch) -> PathBuf {
@@ -181,8 +198,8 @@ fn write_configuration(scratch: &Scratch, id: &str, address: &str) {
          auth service required = none\n\
          auth client required = none\n\
          mon allow pool size one = true\n\
-         mon data avail warn = 2\n\
-         mon data avail crit = 1\n\
+         mon data avail warn = -1\n\
+         mon data avail crit = -1\n\
          osd pool default size = 1\n\
          osd pool default min size = 1\n\
          osd pool default pg autoscale mode = off\n\
@@ -231,8 +248,27 @@ fn run(scratch: &Scratch, program: &str, arguments: &[&str]) -> String {
         .output()
         .unwrap();
     let said = text(&output);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {said}\n{}",
+        last_words(scratch)
+    );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The ends of what the cluster's daemons printed and logged: a command that waits for one that has
+/// ended says nothing itself.
+fn last_words(scratch: &Scratch) -> String {
+    const LINES: usize = 15;
+    let names = ["said-ceph-mon", "mon.a.log", "said-ceph-osd", "osd.0.log"];
+    let end_of = |name: &str| {
+        let whole = std::fs::read(scratch.path(name)).unwrap_or_default();
+        let whole = String::from_utf8_lossy(&whole);
+        let lines: Vec<_> = whole.lines().collect();
+        let end = &lines[lines.len().saturating_sub(LINES)..];
+        format!("{name}:\n{}\n", end.join("\n"))
+    };
+    names.map(end_of).concat()
 }
 
 /// Starts a daemon of Ceph. The kernel ends it if the test is killed.
