@@ -12,6 +12,10 @@ const SOUND: VolumeSlot = VolumeSlot(1);
 
 /// A cache of this size, with volumes on two parts of one origin.
 fn rig(cache_bytes: usize) -> Rig {
+    rig_with(cache_bytes, Settings::default())
+}
+
+fn rig_with(cache_bytes: usize, settings: Settings) -> Rig {
     let mut cache = Disk(vec![0; cache_bytes]);
     let geometry = Geometry::for_device(cache_bytes as u64, BLOCK as u32, Some(1), 1).unwrap();
     let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
@@ -22,7 +26,7 @@ fn rig(cache_bytes: usize) -> Rig {
     superblock.write(&mut cache).unwrap();
     let second = superblock.volumes[1].clone();
     let origin = Disk(vec![0; ORIGIN_BYTES as usize]);
-    let (ram, settings) = (Ram::new(64 << 20), Settings::default());
+    let ram = Ram::new(64 << 20);
     let mut rig = Rig::attach(cache, origin, ram, settings, Mode::Writeback);
     rig.engine.add_volume(VolumeConfig {
         base: second.base,
@@ -81,6 +85,14 @@ fn write_scattered(rig: &mut Rig, volume: VolumeSlot, blocks: u64) {
     }
 }
 
+/// So many KiB in one piece, which is written back in long runs.
+fn write_in_one_piece(rig: &mut Rig, volume: VolumeSlot, kib: u64) {
+    rig.volume = volume;
+    for at in (0..kib).step_by(64) {
+        rig.write(at << 10, &[5; 64 << 10], false);
+    }
+}
+
 /// So many MiB, all of which go in a few writes.
 fn write_zeroes(rig: &mut Rig, mib: u64) {
     rig.volume = FAILING;
@@ -129,6 +141,63 @@ fn one_hanging_origin_holds_up_no_other() {
     rig.release();
     rig.pass(Nanos(60 * Nanos::SECOND.0));
     assert_eq!(dirty_blocks(&rig, FAILING), 0, "it gets writes again");
+}
+
+/// A depth of four has room for one long run, and all that hang are fewer than four.
+#[test]
+fn few_writes_that_hang_hold_up_no_other_where_no_more_may_be_on_their_way() {
+    for depth in [1, 3, 4, 8] {
+        let settings = Settings {
+            writeback_depth: depth,
+            ..Settings::default()
+        };
+        let mut rig = rig_with(64 << 20, settings);
+        rig.fate = writes_to_it_hang;
+        write_in_one_piece(&mut rig, FAILING, 8 << 10);
+        write_scattered(&mut rig, SOUND, 1000);
+        let time = time_until_clean(&mut rig);
+        assert!(time.0 <= 10 * Nanos::SECOND.0, "depth {depth}: {time:?}");
+        rig.fate = |_| Fate::Done;
+        rig.release();
+        rig.pass(Nanos(60 * Nanos::SECOND.0));
+        assert_eq!(dirty_blocks(&rig, FAILING), 0, "it gets writes again");
+    }
+}
+
+fn reads_of_it_hang(action: &Action) -> Fate {
+    match action.operation {
+        Operation::Read { .. } if is_its(action) => Fate::Held,
+        _ => Fate::Done,
+    }
+}
+
+/// Write-back leaves an origin to the clients who wait for it, but not all others to one that waits
+/// without end.
+#[test]
+fn a_client_that_waits_for_a_hanging_origin_holds_up_no_other() {
+    for (fate, kind, len_bytes) in [
+        (
+            reads_of_it_hang as fn(&Action) -> Fate,
+            RequestKind::Read,
+            4096,
+        ),
+        (flushes_of_it_hang, RequestKind::Flush, 0),
+    ] {
+        let mut rig = rig(64 << 20);
+        rig.volume = FAILING;
+        rig.engine.set_mode(FAILING, Mode::Writethrough);
+        rig.write(0, &[1; 4096], false);
+        write_scattered(&mut rig, SOUND, 1000);
+        rig.fate = fate;
+        rig.volume = FAILING;
+        let buf = rig.ram.alloc(4096).unwrap();
+        rig.start(kind, 512 << 20, len_bytes, buf.slice(0, len_bytes as usize));
+        let time = time_until_clean(&mut rig);
+        let limit = Settings::default()
+            .age_limit
+            .after(Nanos(5 * Nanos::SECOND.0));
+        assert!(time <= limit, "{kind:?}: {time:?}");
+    }
 }
 
 fn one_write_to_it_hangs(action: &Action) -> Fate {

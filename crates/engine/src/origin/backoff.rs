@@ -98,7 +98,7 @@ impl Backoff {
 
     /// Whether nothing of a block's volume is written back now.
     pub(super) fn pauses(&self, store: &Store, key: BlockKey) -> bool {
-        store.is_of(self.paused().map(|failing| failing.volume), key)
+        store.is_of(self.paused(), key)
     }
 
     /// Whether any volume pauses.
@@ -108,18 +108,20 @@ impl Backoff {
 
     /// Dirty blocks of the volumes that pause.
     pub(super) fn paused_dirty(&self, store: &Store) -> u64 {
-        store.present_dirty_in(self.paused().map(|failing| failing.volume))
+        store.present_dirty_in(self.paused())
     }
 
     /// The first end of a pause.
     pub(super) fn first_end(&self) -> Option<Nanos> {
-        self.paused().filter_map(|failing| failing.until).min()
+        let ends = self.failing.iter().filter_map(|failing| failing.until);
+        ends.min()
     }
 
-    fn paused(&self) -> impl Iterator<Item = &Failing> {
-        self.failing
-            .iter()
-            .filter(|failing| failing.until.is_some())
+    /// Volumes that pause.
+    pub(super) fn paused(&self) -> impl Iterator<Item = VolumeSlot> {
+        let failing = self.failing.iter();
+        let paused = failing.filter(|failing| failing.until.is_some());
+        paused.map(|failing| failing.volume)
     }
 
     fn known(&mut self, volume: VolumeSlot) -> Option<&mut Failing> {

@@ -110,9 +110,21 @@ impl Sweep {
         }
     }
 
+    /// Whether a round of plans has not come to its end.
+    pub(super) fn is_cut(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Has the next plan be made at once: an origin takes blocks again. A round goes on where it is. If
+    /// it began anew whenever a failing origin is tried, it would never come to what is behind that
+    /// origin's blocks.
+    pub(super) fn go_on(&mut self) {
+        (self.next_plan, self.next_hurried_plan) = (Nanos(0), Nanos(0));
+    }
+
     /// Has the next plan begin with the oldest, and at once: blocks that were not due may be due now.
     pub(super) fn begin_anew(&mut self) {
-        (self.next_plan, self.next_hurried_plan) = (Nanos(0), Nanos(0));
+        self.go_on();
         self.rest = None;
     }
 
@@ -287,5 +299,32 @@ fn is_due_anyway(store: &Store) -> bool {
         WritebackPolicy::Threshold => dirty > store.dirty_share(store.settings.dirty_low_percent),
         WritebackPolicy::Timed => dirty > store.dirty_marks().high,
         WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would never come to its end if each pause of a failing origin had it begin anew.
+    #[test]
+    fn a_round_of_plans_goes_on_when_an_origin_is_tried_again() {
+        let rest = Rest {
+            behind: Sequence::ZERO,
+            end: Sequence::ZERO,
+        };
+        let mut sweep = Sweep {
+            rest: Some(rest),
+            next_plan: Nanos::SECOND,
+            next_hurried_plan: Nanos::SECOND,
+            ..Sweep::default()
+        };
+        sweep.go_on();
+        for hurry in [Hurry::No, Hurry::AtOnce] {
+            assert_eq!(sweep.next_plan(hurry), Nanos(0));
+        }
+        assert!(sweep.is_cut());
+        sweep.begin_anew();
+        assert!(!sweep.is_cut());
     }
 }

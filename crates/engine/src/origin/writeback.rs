@@ -42,8 +42,8 @@ const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 const STREAM_PART: u64 = 10;
 /// The longest run beside such a client: it waits behind each.
 const STREAM_RUN_BYTES: usize = 256 << 10;
-/// The bytes in flight are at most so many times the bytes of what goes on: the rest hangs, and keeps
-/// memory that clients could have.
+/// The bytes in flight are at most so many times those of what goes on at most: the rest hangs, and
+/// keeps memory that clients could have.
 const MOST_THAT_HANG: usize = 3;
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
@@ -275,9 +275,11 @@ impl Origin {
         // Stripes are longer than runs; together they take no more memory.
         let most_bytes = depth as usize * store.settings.writeback_run_bytes as usize;
         let most_bytes = most_bytes.min(store.settings.writeback_most_bytes());
+        // What hangs may have begun when more was allowed.
+        let most_with_hanging = store.settings.writeback_most_bytes() * MOST_THAT_HANG;
         while self.runs_that_go_on() < depth
             && self.bytes_that_go_on(store) < most_bytes
-            && self.writeback.in_flight_bytes < most_bytes * MOST_THAT_HANG
+            && self.writeback.in_flight_bytes < most_with_hanging
             && self.pressure_allows(pressure)
             && (!in_portions || self.portion.allows())
         {
@@ -292,12 +294,16 @@ impl Origin {
                 break;
             }
         }
+        let is_full = self.runs_that_go_on() >= depth || self.bytes_that_go_on(store) >= most_bytes;
+        self.writeback.hanging.set_full(is_full && depth > 0);
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
         let mut check = now.after(wait);
         if !self.writeback.sweep.has_more() {
             check = check.max(self.next_plan());
         }
-        self.writeback.next_check = (!self.has_runs()).then_some(check);
+        // A few runs may hang, which must not hold up the rest of a round.
+        let looks_again = !self.has_runs() || self.writeback.sweep.is_cut();
+        self.writeback.next_check = looks_again.then_some(check);
         match pressure {
             Pressure::Limited | Pressure::Shared => {
                 self.writeback.next_check = Some(self.writeback.next_allowance);
@@ -334,10 +340,10 @@ impl Origin {
         } = &mut self.writeback;
         let mut goes_on = backoff.advance(now);
         let did_hang = hanging.any();
-        hanging.advance(now, store, backoff.paused_dirty(store), &self.runs);
+        hanging.advance(now, store, backoff, &self.runs);
         goes_on |= did_hang && !hanging.any();
         if goes_on {
-            sweep.begin_anew();
+            sweep.go_on();
         }
     }
 

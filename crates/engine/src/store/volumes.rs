@@ -16,6 +16,9 @@ use crate::store::stripe::Stripe;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
+/// An origin hangs that neither began nor ended anything for so long while it had something to do: a
+/// disk with a full queue takes a tenth of it.
+pub(crate) const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
 
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
 /// be promoted.
@@ -62,13 +65,13 @@ pub(crate) struct Volume {
     pub(crate) away: bool,
     pub(crate) reads: SequentialDetector,
     pub(crate) writes: SequentialDetector,
-    /// When a client last read from the origin, or waited for a flush of it.
+    /// When a read of the origin for a client, or a flush that one waits for, last began or ended.
     waited_at: Option<Nanos>,
     /// The stripe of its origin, if that has one.
     stripe: Option<Stripe>,
     /// Its origin may answer hits.
     pub(crate) origin_answers_hits: bool,
-    /// When a client last wrote to the origin.
+    /// When a client's write to the origin last began or ended.
     wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
     /// Clients' writes in flight to the origin. A queued write keeps its client active, however
@@ -105,6 +108,11 @@ pub(crate) enum OriginWaiter {
     /// A flush of whose failure no client hears that asked for one.
     Unheard(RequestIndex),
     Job(JobId),
+}
+
+/// Whether the last event of an origin was so long ago that it hangs, if it has anything to do.
+fn hangs(now: Nanos, last: Option<Nanos>) -> bool {
+    last.is_some_and(|at| now.since(at) >= HANGS_AFTER)
 }
 
 impl Volume {
@@ -231,9 +239,16 @@ impl Volume {
         self.failed_flushes
     }
 
-    /// Whether a client waits for a flush of the origin.
-    fn is_flushed_for_client(&self) -> bool {
-        !(self.waiting.is_empty() && self.waiting_flushing.is_empty())
+    /// Whether a client waits for the origin's read or flush, and not for long.
+    fn is_awaited(&self, now: Nanos) -> bool {
+        let is_for_flush = !(self.waiting.is_empty() && self.waiting_flushing.is_empty());
+        let may_hang = self.foreground_reads > 0 || self.flush_in_flight;
+        (self.foreground_reads > 0 || is_for_flush) && !(may_hang && hangs(now, self.waited_at))
+    }
+
+    /// Whether a client's write to the origin is on its way, and not for long.
+    fn is_being_written(&self, now: Nanos) -> bool {
+        self.foreground_writes > 0 && !hangs(now, self.wrote_at)
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -416,6 +431,9 @@ impl Store {
             volume.flushing = std::mem::take(&mut volume.unflushed);
             volume.written_flushing = std::mem::take(&mut volume.written);
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
+            if !volume.waiting_flushing.is_empty() {
+                volume.client_waits(now);
+            }
             self.stats.origin_flushes += 1;
             let slot = VolumeSlot(at as u16);
             self.issue(
@@ -574,25 +592,24 @@ impl Store {
         offsets
     }
 
-    /// Whether a client writes to an origin, or did so this lately.
+    /// Whether a client writes to an origin that does not hang, or did so this lately.
     pub(crate) fn origin_is_written(&self, now: Nanos, lately: Nanos) -> bool {
         self.volumes.iter().flatten().any(|volume| {
             let recent = |at: Nanos| now.since(at) < lately;
-            volume.foreground_writes > 0 || volume.wrote_at.is_some_and(recent)
+            volume.is_being_written(now) || volume.wrote_at.is_some_and(recent)
         })
     }
 
-    /// Whether a client waits for an origin's read or flush, or did so this lately.
+    /// Whether a client waits for a read or flush of an origin that does not hang, or did so this
+    /// lately.
     pub(crate) fn origin_is_awaited(&self, now: Nanos, lately: Nanos) -> bool {
         self.volumes.iter().flatten().any(|volume| {
             let recent = |at: Nanos| now.since(at) < lately;
-            volume.foreground_reads > 0
-                || volume.is_flushed_for_client()
-                || volume.waited_at.is_some_and(recent)
+            volume.is_awaited(now) || volume.waited_at.is_some_and(recent)
         })
     }
 
-    /// Whether a client reads, writes or flushes an origin, or did so this lately.
+    /// Whether a client reads, writes or flushes an origin that does not hang, or did so this lately.
     pub(crate) fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
         self.origin_is_awaited(now, lately) || self.origin_is_written(now, lately)
     }
