@@ -84,11 +84,13 @@ impl Engine {
         volume.detaching = true;
         volume.config.mode = Mode::Writeback;
         self.store.set_away(slot);
+        self.space.keeps_others();
     }
 
     /// Serves a volume again whose origin was away, as it is now.
     pub fn bring_back(&mut self, slot: VolumeSlot, config: VolumeConfig) {
         self.store.bring_back(slot, config);
+        self.space.keeps_others();
         self.store.volume(slot).detaching = false;
     }
 

@@ -70,7 +70,7 @@ impl Space {
         }
     }
 
-    /// Other blocks are kept from now on.
+    /// Other blocks are kept from now on, as settings or volumes have changed, or the room that they share.
     pub(crate) fn keeps_others(&mut self) {
         self.kept = KeptCopies::default();
     }

@@ -479,6 +479,7 @@ impl Space {
                         if store.log.free.len() > 1 {
                             batch.push((key, slot, Stream::Main));
                         } else if self.reclaim.emptied().next().is_some()
+                            || self.reclaim.discarding > 0
                             || !store.evict(now, key, slot, stream, memory)
                         {
                             break;
