@@ -307,30 +307,36 @@ fn a_stop_passes_a_volume_by_whose_server_has_shut_the_host_out() {
 }
 
 /// Each new connection has the same request, after all changes. Without a pause and an end that was
-/// twenty connections a second for ever.
+/// twenty connections a second for ever, or one in each `origin-timeout`.
 #[test]
-fn a_request_at_which_the_server_ends_each_time_fails_when_its_time_is_up() {
-    let scratch = Scratch::new();
-    let server = Server::start(&scratch.path("server"), image());
-    scratch.file("cache", 64 * MIB);
-    let socket = scratch.text("server");
-    let origin = format!("nbd+unix:///disk?socket={socket}&origin-timeout=3");
-    let arguments = ["--origin", &origin, "--cache", "cache", "--create"];
-    let daemon = Daemon::start(&scratch, &arguments);
-    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-    let poisoned = 1234 * BLOCK;
-    server.answer_by(
-        move |request| match (request.command, request.offset_bytes) {
-            (READ, place) if place == poisoned => Answer::Cut(0),
-            _ => Answer::Right,
-        },
-    );
-    let before = server.clients();
-    assert_eq!(error_of_read(&mut client, 1234), EIO);
-    let connections = server.clients() - before;
-    assert!((2..=12).contains(&connections), "{connections}");
-    assert_eq!(error_of_read(&mut client, 1300), 0, "the others are served");
-    server.answer_by(|_| Answer::Right);
-    until("the block", || error_of_read(&mut client, 1234) == 0);
-    daemon.stop();
+fn a_request_at_which_the_server_ends_or_hangs_each_time_fails_when_its_time_is_up() {
+    for (poison, seconds, connections) in [(Answer::Cut(0), 3, 2..=12), (Answer::Silent, 1, 2..=5)]
+    {
+        let scratch = Scratch::new();
+        let server = Server::start(&scratch.path("server"), image());
+        scratch.file("cache", 64 * MIB);
+        let socket = scratch.text("server");
+        let origin = format!("nbd+unix:///disk?socket={socket}&origin-timeout={seconds}");
+        let arguments = ["--origin", &origin, "--cache", "cache", "--create"];
+        let daemon = Daemon::start(&scratch, &arguments);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        let poisoned = 1234 * BLOCK;
+        server.answer_by(
+            move |request| match (request.command, request.offset_bytes) {
+                (READ, place) if place == poisoned => poison,
+                _ => Answer::Right,
+            },
+        );
+        let before = server.clients();
+        assert_eq!(error_of_read(&mut client, 1234), EIO);
+        let made = server.clients() - before;
+        assert!(
+            connections.contains(&made),
+            "{poison:?}: {made} connections"
+        );
+        assert_eq!(error_of_read(&mut client, 1300), 0, "the others are served");
+        server.answer_by(|_| Answer::Right);
+        until("the block", || error_of_read(&mut client, 1234) == 0);
+        daemon.stop();
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) enum Answer {
     Error(u32),
     /// It is carried out, and the connection ends after so many bytes of the reply.
     Cut(usize),
+    /// Nothing follows.
+    Silent,
 }
 
 type Rule = Box<dyn FnMut(Request) -> Answer + Send>;
@@ -177,6 +179,7 @@ impl Shared {
         };
         let answer = (self.rule.lock().unwrap())(request);
         let error = match answer {
+            Answer::Silent => return Ok(true),
             Answer::Error(error) => error,
             Answer::Right | Answer::Cut(_) => 0,
         };

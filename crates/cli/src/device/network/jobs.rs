@@ -18,13 +18,17 @@ const OUTPUT_BYTES: usize = 4 << 20;
 const DEPTH: usize = 128;
 /// The longest piece of zeroes for a server that cannot make them, in bytes.
 const ZEROES_BYTES: u32 = 1 << 20;
+/// The time of a job begins anew so often at most.
+const MOST_BEGUN_ANEW: u32 = 2;
 
 struct Job {
     remote: RemoteJob,
     /// When it came, or when its server went away.
     since: Instant,
-    /// Whether its server went away since it came, and when a server was asked last.
+    /// Whether its server went away since it came, and how often its time began anew after that.
     was_lost: bool,
+    begun_anew: u32,
+    /// When a server was asked last.
     asked: Instant,
     /// Bytes of which requests are made.
     asked_bytes: u64,
@@ -36,14 +40,27 @@ struct Job {
 }
 
 impl Job {
-    /// Its server has gone, which had it for so long. The time that it waits goes on unless that was the
-    /// limit: a server that ends at this very job would be asked for ever.
-    fn waits_for_server(&mut self, had_it_for: Duration, limit: Duration) {
-        if !self.was_lost || had_it_for >= limit {
+    /// Its server has gone, which had it for so long. The time that it waits goes on if that server was
+    /// hardly there, and begins anew a few times otherwise: one that ends at this very job, or is silent
+    /// at it, would be asked for ever.
+    fn waits_for_server(&mut self, had_it_for: Duration, limits: Limits) {
+        let was_there = limits.was_steady || had_it_for >= limits.of_job;
+        let begins_anew = self.was_lost && was_there && self.begun_anew < MOST_BEGUN_ANEW;
+        self.begun_anew += u32::from(begins_anew);
+        if begins_anew || !self.was_lost {
             self.since = Instant::now();
         }
         self.was_lost = true;
     }
+}
+
+/// What bounds the time of jobs whose server has gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The time that a job waits for a server.
+    pub(super) of_job: Duration,
+    /// Whether the one that has gone was there for a while.
+    pub(super) was_steady: bool,
 }
 
 /// Jobs that are not answered yet.
@@ -70,6 +87,7 @@ impl Jobs {
             remote,
             since: Instant::now(),
             was_lost: false,
+            begun_anew: 0,
             asked: Instant::now(),
             asked_bytes: 0,
             is_asked: false,
@@ -180,26 +198,26 @@ impl Jobs {
         Some(Answered { job, error })
     }
 
-    /// The server is gone: jobs it had wait again, in their order, for so long at most.
-    pub(super) fn lost(&mut self, limit: Duration) {
-        self.lost_from(0, limit);
+    /// The server is gone: jobs it had wait again, in their order.
+    pub(super) fn lost(&mut self, limits: Limits) {
+        self.lost_from(0, limits);
         for slot in &self.waiting {
             if let Some(job) = self.slots.get_mut(*slot) {
-                job.waits_for_server(Duration::ZERO, limit);
+                job.waits_for_server(Duration::ZERO, limits);
             }
         }
     }
 
     /// The connections from this one on are gone: jobs they had wait again, in their order, before the
     /// others that wait.
-    pub(super) fn lost_from(&mut self, first: usize, limit: Duration) {
+    pub(super) fn lost_from(&mut self, first: usize, limits: Limits) {
         self.requests.retain(|(via, _), _| *via < first);
         let slots = &self.slots;
         let is_lost = |slot: &u32| slots.get(*slot).is_none_or(|job| job.via >= first);
         let lost: Vec<u32> = self.flying.extract_if(.., |slot| is_lost(slot)).collect();
         for slot in lost.into_iter().rev() {
             if let Some(job) = self.slots.get_mut(slot) {
-                job.waits_for_server(job.asked.elapsed(), limit);
+                job.waits_for_server(job.asked.elapsed(), limits);
                 (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
             }
             if !self.waiting.contains(&slot) {

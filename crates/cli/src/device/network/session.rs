@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::call::{Caller, Failed, NBD_ESHUTDOWN};
 use super::connect::connect;
-use super::jobs::{Answered, Jobs, change_of};
+use super::jobs::{Answered, Jobs, Limits, change_of};
 use super::link::{Link, further};
 use super::samples::Samples;
 use super::uri::ExportUri;
@@ -411,7 +411,14 @@ impl Session {
         );
         self.inbox.is_fenced.store(true, Ordering::Release);
         self.links.clear();
-        self.jobs.lost(self.inbox.timeout());
+        self.jobs.lost(self.limits());
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            of_job: self.inbox.timeout(),
+            was_steady: self.connected.elapsed() >= STEADY,
+        }
     }
 
     fn refuse_all(&mut self) -> bool {
@@ -432,11 +439,11 @@ impl Session {
         self.links.clear();
         self.own_flush = None;
         self.resend.lost();
-        self.jobs.lost(self.inbox.timeout());
-        let was_steady = self.connected.elapsed() >= STEADY;
+        let limits = self.limits();
+        self.jobs.lost(limits);
         self.away.told.clear();
         self.away.next = None;
-        if was_steady {
+        if limits.was_steady {
             self.away.pause = Duration::ZERO;
         } else {
             self.pause();
@@ -460,7 +467,7 @@ impl Session {
             describe(why)
         );
         self.links.truncate(1);
-        self.jobs.lost_from(1, self.inbox.timeout());
+        self.jobs.lost_from(1, self.limits());
     }
 
     fn connect_again(&mut self) {
