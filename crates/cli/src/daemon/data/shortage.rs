@@ -8,6 +8,15 @@ use super::worker::Worker;
 /// it shows: engines hold some while they gather a batch for the SSD after the request that brought
 /// it was answered, and connections for answers that they are about to send.
 const PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
+/// The most of it that passes between two looks: a daemon that was stopped gave nothing back.
+const MOST_AT_ONCE: Nanos = Nanos(Nanos::SECOND.0);
+
+/// A time in which nothing seemed to come back, as far as was looked.
+#[derive(Debug)]
+pub(super) struct Shortage {
+    looked_at: Nanos,
+    lasted: Nanos,
+}
 
 impl Worker {
     /// Whether a request that found no memory may wait for it, and is not to fail. Shards here hold
@@ -19,17 +28,24 @@ impl Worker {
             || self.clients.iter_mut().any(|client| client.holds_memory())
             || self.release_spare_memory();
         if comes_back {
-            self.short_since = Some(self.now);
+            self.shortage = None;
             return true;
         }
-        let since = *self.short_since.get_or_insert(self.now);
-        self.now.since(since) < PATIENCE
+        let now = self.now;
+        let shortage = self.shortage.get_or_insert(Shortage {
+            looked_at: now,
+            lasted: Nanos(0),
+        });
+        let since_look = now.since(shortage.looked_at);
+        shortage.lasted = shortage.lasted.after(since_look.min(MOST_AT_ONCE));
+        shortage.looked_at = now;
+        shortage.lasted < PATIENCE
     }
 
     /// Has clients that wait for memory try again.
     pub(super) fn wake_starving(&mut self) {
         if !self.is_short_of_memory() {
-            self.short_since = None;
+            self.shortage = None;
         }
         for id in std::mem::take(&mut self.starving) {
             if let Some(client) = self.clients.get_mut(id) {

@@ -33,6 +33,7 @@ use super::held_back::HeldBackList;
 use super::in_flight::{InFlight, Requester};
 use super::link::{Link, Message};
 use super::served::{Clock, ServedVolume, TimedDevice};
+use super::shortage::Shortage;
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use super::volume_times::VolumeTimes;
@@ -91,8 +92,8 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) busy: Vec<u32>,
     /// Clients that wait for memory.
     pub(super) starving: Vec<u32>,
-    /// When something was last seen that gives memory back, if a request waits for some.
-    pub(super) short_since: Option<Nanos>,
+    /// The time in which nothing was seen that gives memory back, if a request waits for some.
+    pub(super) shortage: Option<Shortage>,
     /// Requests that wait for their volume's rate.
     pub(super) held_back: HeldBackList,
     /// Kept so that giving buffers back allocates nothing.
@@ -166,7 +167,7 @@ impl Worker {
             ublk: Queues::default(),
             busy: Vec::new(),
             starving: Vec::new(),
-            short_since: None,
+            shortage: None,
             held_back: HeldBackList::default(),
             released: Vec::new(),
             long_writes: Vec::new(),
