@@ -23,7 +23,7 @@ const LEAST_THAT_HANG: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Hanging {
     volumes: SmallVec<[VolumeSlot; 2]>,
-    /// Those of them of which few writes hang, and none has ended since.
+    /// Volumes among them of which few writes hang, and none has ended since.
     held_up_all: SmallVec<[VolumeSlot; 2]>,
     /// Runs on their way to all of these, and blocks in them.
     pub(super) runs: u32,

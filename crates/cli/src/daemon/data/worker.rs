@@ -302,7 +302,6 @@ impl Worker {
             .iter_mut()
             .filter(|client| client.volume == slot)
             .count();
-        let used = used + self.status_queries.len();
         if used > 0 {
             return Err(used as u64);
         }

@@ -54,7 +54,7 @@ impl Job {
     }
 }
 
-/// What bounds the time of jobs whose server has gone.
+/// Bounds of the time of jobs whose server has gone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// The time that a job waits for a server.
