@@ -2,15 +2,17 @@
 # threads and shards, on two. Disk and SSD are memory. A client reads where its own shard is, every other 8 MiB, or anywhere.
 # The disk alone tells what a second processor of this machine gives.
 MEMORY_DISK_MIB=512
-SIZE=128m
-OWN_SIZE=64m
+# Ten places of 8 MiB for each of two shards.
+SIZE=160m
 timed="--direct=1 --ioengine=libaio --bs=4k --iodepth=32 --time_based --runtime=${MILLISECONDS}ms --norandommap --clocksource=clock_gettime"
+# places PERCENT PERCENT: what every other 8 MiB of SIZE gets of the requests, from the first and from the second on
+places() { printf "zoned_abs$(printf ":$1/8m:$2/8m%.0s" 1 2 3 4 5 6 7 8 9 10)"; }
 # client PROCESSOR DIRECTION WHERE
 client() {
-    where="--size=$SIZE"
-    # fio counts what it reads: half of what it goes through.
-    [ $3 = own ] && where="--offset=$(($1 * 8))m --size=$OWN_SIZE --zonemode=strided --zonesize=8m --zonerange=16m"
-    echo "--name=on-$1 --filename=$TARGET --cpus_allowed=$1 --rw=$2 $timed $where"
+    where=""
+    # Strides by fio's zones would leave SIZE.
+    [ $3 = own ] && where="--random_distribution=$([ $1 = 0 ] && places 10 0 || places 0 10)"
+    echo "--name=on-$1 --filename=$TARGET --cpus_allowed=$1 --rw=$2 $timed --size=$SIZE $where"
 }
 # rate DIRECTION WHERE CLIENTS: requests a second, of all clients, in RATE
 rate() {
