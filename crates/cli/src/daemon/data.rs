@@ -16,7 +16,8 @@
 //! | [`held_back`] | requests that wait for a rate |
 //! | [`rate`] | rates of volumes |
 //! | [`tap`] | watching a volume's requests |
-//! | [`shortage`] | requests that wait for memory |
+//! | [`shortage`] | how long a request waits for memory |
+//! | [`starving`] | requests that wait for memory |
 //! | [`volume_times`] | durations of each volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
@@ -33,6 +34,7 @@ mod rate;
 pub(super) mod seats;
 pub(super) mod served;
 mod shortage;
+mod starving;
 pub(super) mod tap;
 pub(crate) mod ublk;
 mod volume_times;

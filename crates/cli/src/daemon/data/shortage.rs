@@ -1,8 +1,6 @@
-//! Requests that find no memory: they wait for what comes back.
+//! A time without memory, and its end: a request that waits for some fails then.
 
 use forebay_engine::Nanos;
-
-use super::worker::Worker;
 
 /// The longest time that a request waits for memory of which nothing seems to come back. Not all of
 /// it shows: engines hold some while they gather a batch for the SSD after the request that brought
@@ -18,54 +16,41 @@ pub(super) struct Shortage {
     lasted: Nanos,
 }
 
-impl Worker {
-    /// Whether a request that found no memory may wait for it, and is not to fail. Shards here hold
-    /// some for requests of other threads' clients too.
-    pub(super) fn memory_will_return(&mut self) -> bool {
-        let comes_back = self.host.requests() > 0
-            || !self.done.is_empty()
-            || self.driver.in_flight() > 0
-            || self.clients.iter_mut().any(|client| client.holds_memory())
-            || self.release_spare_memory();
-        if comes_back {
-            self.shortage = None;
-            return true;
-        }
-        let now = self.now;
-        let shortage = self.shortage.get_or_insert(Shortage {
+impl Shortage {
+    /// It begins.
+    pub(super) fn new(now: Nanos) -> Shortage {
+        Shortage {
             looked_at: now,
             lasted: Nanos(0),
-        });
-        let since_look = now.since(shortage.looked_at);
-        shortage.lasted = shortage.lasted.after(since_look.min(MOST_AT_ONCE));
-        shortage.looked_at = now;
-        shortage.lasted < PATIENCE
-    }
-
-    /// Has clients that wait for memory try again.
-    pub(super) fn wake_starving(&mut self) {
-        if !self.is_short_of_memory() {
-            self.shortage = None;
-        }
-        for id in std::mem::take(&mut self.starving) {
-            if let Some(client) = self.clients.get_mut(id) {
-                client.queue(&mut self.busy);
-            }
         }
     }
 
-    /// Whether a request waits for memory.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        !self.starving.is_empty() || self.ublk.any_waits()
+    /// Looks again and finds nothing; says whether the request still waits.
+    pub(super) fn is_bearable(&mut self, now: Nanos) -> bool {
+        let since_look = now.since(self.looked_at).min(MOST_AT_ONCE);
+        self.lasted = self.lasted.after(since_look);
+        self.looked_at = now;
+        self.lasted < PATIENCE
     }
+}
 
-    /// Gives back memory that serves no request yet; says whether there was any, of which what a
-    /// device is reading into follows.
-    pub(super) fn release_spare_memory(&mut self) -> bool {
-        let mut any = false;
-        for shard in self.host.shards_mut() {
-            any |= shard.release_spare_memory(&mut self.arena);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_bearable_for_five_seconds_of_looks_and_for_any_pause() {
+        let hour = Nanos(3600 * Nanos::SECOND.0);
+        let mut shortage = Shortage::new(Nanos::SECOND);
+        let mut now = Nanos::SECOND;
+        assert!(shortage.is_bearable(now));
+        now = now.after(hour);
+        assert!(shortage.is_bearable(now));
+        for _ in 0..39 {
+            now = now.after(Nanos(100_000_000));
+            assert!(shortage.is_bearable(now));
         }
-        any
+        now = now.after(Nanos(100_000_000));
+        assert!(!shortage.is_bearable(now));
     }
 }
