@@ -14,6 +14,7 @@
 //! | [`samples`] | places of an export that tell it from another |
 //! | [`link`] | a connection, and the bytes that wait on its sides |
 //! | [`jobs`] | operations cut into requests, and in order where they overlap |
+//! | [`waits`] | how long these wait for a server |
 //! | [`session`] | the thread |
 
 use std::path::Path;
@@ -30,6 +31,7 @@ mod samples;
 mod session;
 pub(crate) mod stream;
 pub(crate) mod uri;
+mod waits;
 
 pub(crate) use connect::connect;
 pub(crate) use session::open;

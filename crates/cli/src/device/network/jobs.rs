@@ -10,6 +10,8 @@ use forebay_frontend::nbd::client::{Answers, OpenExport};
 use forebay_frontend::nbd::wire::{command, transmission_flag};
 use forebay_io::{RemoteJob, RemoteKind};
 
+use super::waits::{Limits, Waits};
+
 /// The longest range of a request without data, in bytes.
 const LONGEST_RANGE_BYTES: u32 = 128 << 20;
 /// Bytes on their way to the server beyond which no request is made.
@@ -18,16 +20,10 @@ const OUTPUT_BYTES: usize = 4 << 20;
 const DEPTH: usize = 128;
 /// The longest piece of zeroes for a server that cannot make them, in bytes.
 const ZEROES_BYTES: u32 = 1 << 20;
-/// The time of a job begins anew so often at most.
-const MOST_BEGUN_ANEW: u32 = 2;
 
 struct Job {
     remote: RemoteJob,
-    /// When it came, or when its server went away.
-    since: Instant,
-    /// Whether its server went away since it came, and how often its time began anew after that.
-    was_lost: bool,
-    begun_anew: u32,
+    waits: Waits,
     /// When a server was asked last.
     asked: Instant,
     /// Bytes of which requests are made.
@@ -37,30 +33,6 @@ struct Job {
     via: usize,
     requests: u32,
     error: u32,
-}
-
-impl Job {
-    /// Its server has gone, which had it for so long. The time that it waits goes on if that server was
-    /// hardly there, and begins anew a few times otherwise: one that ends at this very job, or is silent
-    /// at it, would be asked for ever.
-    fn waits_for_server(&mut self, had_it_for: Duration, limits: Limits) {
-        let was_there = limits.was_steady || had_it_for >= limits.of_job;
-        let begins_anew = self.was_lost && was_there && self.begun_anew < MOST_BEGUN_ANEW;
-        self.begun_anew += u32::from(begins_anew);
-        if begins_anew || !self.was_lost {
-            self.since = Instant::now();
-        }
-        self.was_lost = true;
-    }
-}
-
-/// Bounds of the time of jobs whose server has gone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// The time that a job waits for a server.
-    pub(super) of_job: Duration,
-    /// Whether the one that has gone was there for a while.
-    pub(super) was_steady: bool,
 }
 
 /// Jobs that are not answered yet.
@@ -85,9 +57,7 @@ impl Jobs {
     pub(super) fn add(&mut self, remote: RemoteJob) {
         let slot = self.slots.insert(Job {
             remote,
-            since: Instant::now(),
-            was_lost: false,
-            begun_anew: 0,
+            waits: Waits::new(),
             asked: Instant::now(),
             asked_bytes: 0,
             is_asked: false,
@@ -200,12 +170,15 @@ impl Jobs {
 
     /// The server is gone: jobs it had wait again, in their order.
     pub(super) fn lost(&mut self, limits: Limits) {
-        self.lost_from(0, limits);
         for slot in &self.waiting {
-            if let Some(job) = self.slots.get_mut(*slot) {
-                job.waits_for_server(Duration::ZERO, limits);
+            let flies = self.flying.contains(slot);
+            if let Some(job) = self.slots.get_mut(*slot)
+                && !flies
+            {
+                job.waits.server_left(Duration::ZERO, limits);
             }
         }
+        self.lost_from(0, limits);
     }
 
     /// The connections from this one on are gone: jobs they had wait again, in their order, before the
@@ -217,7 +190,7 @@ impl Jobs {
         let lost: Vec<u32> = self.flying.extract_if(.., |slot| is_lost(slot)).collect();
         for slot in lost.into_iter().rev() {
             if let Some(job) = self.slots.get_mut(slot) {
-                job.waits_for_server(job.asked.elapsed(), limits);
+                job.waits.server_left(job.asked.elapsed(), limits);
                 (job.asked_bytes, job.is_asked, job.requests, job.error) = (0, false, 0, 0);
             }
             if !self.waiting.contains(&slot) {
@@ -231,7 +204,9 @@ impl Jobs {
         let slots = &mut self.slots;
         let mut expired = Vec::new();
         self.waiting.retain(|slot| {
-            let waits = slots.get_mut(*slot).map(|job| job.since.elapsed() < limit);
+            let waits = slots
+                .get_mut(*slot)
+                .map(|job| job.waits.since.elapsed() < limit);
             if waits == Some(false) {
                 expired.extend(slots.remove(*slot).map(|job| job.remote));
             }

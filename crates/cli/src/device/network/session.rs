@@ -17,10 +17,11 @@ use rustix::io::Errno;
 
 use super::call::{Caller, Failed, NBD_ESHUTDOWN};
 use super::connect::connect;
-use super::jobs::{Answered, Jobs, Limits, change_of};
+use super::jobs::{Answered, Jobs, change_of};
 use super::link::{Link, further};
 use super::samples::Samples;
 use super::uri::ExportUri;
+use super::waits::Limits;
 use crate::failure::{describe, refuse};
 use crate::lock::lock;
 use crate::thread;
