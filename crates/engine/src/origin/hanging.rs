@@ -1,5 +1,6 @@
 //! Origins that hang, beside others. The writes that wait for one take no part of the operations that
-//! write-back has in flight, and it gets no more of them until they have ended.
+//! write-back has in flight, and it gets no more of them until they have ended, or one has if they are
+//! few.
 //!
 //! An example. The server of one volume is away, and all 32 operations of write-back wait for it. Two
 //! seconds later it counts as hanging, and 32 others go to the volume beside it.

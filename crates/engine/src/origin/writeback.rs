@@ -295,7 +295,8 @@ impl Origin {
             }
         }
         let is_full = self.runs_that_go_on() >= depth || self.bytes_that_go_on(store) >= most_bytes;
-        self.writeback.hanging.set_full(is_full && depth > 0);
+        let is_full = is_full && depth > 0 || in_portions && !self.portion.allows();
+        self.writeback.hanging.set_full(is_full);
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
         let mut check = now.after(wait);
         if !self.writeback.sweep.has_more() {

@@ -94,7 +94,7 @@ impl Engine {
             } else {
                 OriginWaiter::Request(index)
             };
-            self.store.await_origin(volume, waiter);
+            self.store.await_origin(now, volume, waiter);
         }
         self.finish_part(now, index, Ok(()));
     }

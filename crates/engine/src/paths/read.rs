@@ -636,7 +636,7 @@ impl Engine {
     pub(crate) fn origin_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
         let state = self.store.volume(volume);
         state.foreground_reads -= 1;
-        state.client_waits(now);
+        state.client_has_waited(now);
     }
 
     pub(crate) fn miss_read_done(

@@ -552,7 +552,7 @@ impl Engine {
         true
     }
 
-    pub(crate) fn write_durable(&mut self, _now: Nanos, job: JobId, result: Result<(), Failure>) {
+    pub(crate) fn write_durable(&mut self, now: Nanos, job: JobId, result: Result<(), Failure>) {
         let is_failed = self.store.failed_cache();
         let state = self.write_job(job);
         let goes_alone = result.is_err() && is_failed && state.can_do_without_log();
@@ -561,7 +561,7 @@ impl Engine {
         } else if goes_alone && state.through {
             // The origin has it, and makes it durable without the cache.
             state.order = Order::Alone;
-            self.write_forces_origin(job);
+            self.write_forces_origin(now, job);
             return;
         } else if let Err(failure) = result {
             state.failure.get_or_insert(failure);
@@ -570,7 +570,7 @@ impl Engine {
             state.stage = match state.stage {
                 Stage::Durable => Stage::OriginLocks,
                 Stage::ForcedCache => {
-                    self.write_forces_origin(job);
+                    self.write_forces_origin(now, job);
                     return;
                 }
                 other => panic!("a write in stage {other:?} waits for nothing durable"),
@@ -582,11 +582,11 @@ impl Engine {
     /// All that was begun has ended, in the log and on the origin.
     fn write_ended_everywhere(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         self.note_versions_on_origin(now, job, memory);
-        self.write_forces(job)
+        self.write_forces(now, job)
     }
 
     /// FUA: the log first, then the origin.
-    fn write_forces(&mut self, job: JobId) -> bool {
+    fn write_forces(&mut self, now: Nanos, job: JobId) -> bool {
         let last_number = self.store.last_number();
         let durable = self.store.all_durable();
         let state = self.write_job(job);
@@ -599,7 +599,7 @@ impl Engine {
             self.store.await_durable(last_number, Waiter::Job(job));
             return false;
         }
-        self.write_forces_origin(job);
+        self.write_forces_origin(now, job);
         false
     }
 

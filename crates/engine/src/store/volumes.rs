@@ -16,9 +16,11 @@ use crate::store::stripe::Stripe;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
-/// An origin hangs that neither began nor ended anything for so long while it had something to do: a
-/// disk with a full queue takes a tenth of it.
+/// An origin hangs that ended nothing for so long while it had something to do: a disk with a full
+/// queue takes a tenth of it.
 pub(crate) const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
+/// Likewise, of an origin with a flush: a disk with a cache full of scattered writes takes seconds.
+const FLUSH_HANGS_AFTER: Nanos = Nanos(10_000_000_000);
 
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
 /// be promoted.
@@ -67,6 +69,9 @@ pub(crate) struct Volume {
     pub(crate) writes: SequentialDetector,
     /// When a read of the origin for a client, or a flush that one waits for, last began or ended.
     waited_at: Option<Nanos>,
+    /// When any of clients' reads, writes and flushes of the origin last ended, or the first of those on
+    /// their way began.
+    went_on_at: Nanos,
     /// The stripe of its origin, if that has one.
     stripe: Option<Stripe>,
     /// Its origin may answer hits.
@@ -74,8 +79,8 @@ pub(crate) struct Volume {
     /// When a client's write to the origin last began or ended.
     wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
-    /// Clients' writes in flight to the origin. A queued write keeps its client active, however
-    /// long it waits.
+    /// Clients' writes in flight to the origin. A queued write keeps its client active, until the origin
+    /// hangs.
     pub(crate) foreground_writes: u32,
     /// Regions written since the last flush that began.
     unflushed: BTreeSet<u64>,
@@ -110,11 +115,6 @@ pub(crate) enum OriginWaiter {
     Job(JobId),
 }
 
-/// Whether the last event of an origin was so long ago that it hangs, if it has anything to do.
-fn hangs(now: Nanos, last: Option<Nanos>) -> bool {
-    last.is_some_and(|at| now.since(at) >= HANGS_AFTER)
-}
-
 impl Volume {
     /// When unflushed writes of its origin are to be flushed; `may_wait` where no room is wanted of
     /// those that become clean then.
@@ -141,6 +141,7 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             waited_at: None,
+            went_on_at: Nanos(0),
             stripe: None,
             origin_answers_hits: false,
             wrote_at: None,
@@ -163,14 +164,35 @@ impl Volume {
         }
     }
 
-    /// A client reads from the origin, or has waited for a flush of it.
+    /// A client is about to read from the origin, or to wait for a flush of it.
     pub(crate) fn client_waits(&mut self, now: Nanos) {
+        self.client_begins(now);
         self.waited_at = Some(now);
     }
 
-    /// A client writes to the origin.
+    /// A read of the origin for a client has ended, or a flush that one waited for.
+    pub(crate) fn client_has_waited(&mut self, now: Nanos) {
+        (self.went_on_at, self.waited_at) = (now, Some(now));
+    }
+
+    /// A client is about to write to the origin.
     pub(crate) fn client_writes(&mut self, now: Nanos) {
+        self.client_begins(now);
         self.wrote_at = Some(now);
+    }
+
+    /// A client's write to the origin has ended.
+    pub(crate) fn client_has_written(&mut self, now: Nanos) {
+        (self.went_on_at, self.wrote_at) = (now, Some(now));
+    }
+
+    fn client_begins(&mut self, now: Nanos) {
+        if self.foreground_reads == 0
+            && self.foreground_writes == 0
+            && !self.is_flushed_for_client()
+        {
+            self.went_on_at = now;
+        }
     }
 
     pub(crate) fn contains(&self, key: BlockKey) -> bool {
@@ -239,16 +261,21 @@ impl Volume {
         self.failed_flushes
     }
 
-    /// Whether a client waits for the origin's read or flush, and not for long.
-    fn is_awaited(&self, now: Nanos) -> bool {
-        let is_for_flush = !(self.waiting.is_empty() && self.waiting_flushing.is_empty());
-        let may_hang = self.foreground_reads > 0 || self.flush_in_flight;
-        (self.foreground_reads > 0 || is_for_flush) && !(may_hang && hangs(now, self.waited_at))
+    /// Whether a client waits for a flush of the origin.
+    fn is_flushed_for_client(&self) -> bool {
+        !(self.waiting.is_empty() && self.waiting_flushing.is_empty())
     }
 
-    /// Whether a client's write to the origin is on its way, and not for long.
+    /// Whether a client waits for the origin's read or flush, and the origin does not hang.
+    fn is_awaited(&self, now: Nanos) -> bool {
+        let since = now.since(self.went_on_at);
+        self.foreground_reads > 0 && since < HANGS_AFTER
+            || self.is_flushed_for_client() && since < FLUSH_HANGS_AFTER
+    }
+
+    /// Whether a client's write to the origin is on its way, and the origin does not hang.
     fn is_being_written(&self, now: Nanos) -> bool {
-        self.foreground_writes > 0 && !hangs(now, self.wrote_at)
+        self.foreground_writes > 0 && now.since(self.went_on_at) < HANGS_AFTER
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -387,9 +414,10 @@ impl Store {
     }
 
     /// Has `waiter` told when everything written to the origin so far is durable there.
-    pub(crate) fn await_origin(&mut self, volume: VolumeSlot, waiter: OriginWaiter) {
+    pub(crate) fn await_origin(&mut self, now: Nanos, volume: VolumeSlot, waiter: OriginWaiter) {
         self.stir();
         let state = self.volume(volume);
+        state.client_begins(now);
         state.waiting.push(waiter);
         state.flush_wanted = true;
     }
@@ -431,9 +459,6 @@ impl Store {
             volume.flushing = std::mem::take(&mut volume.unflushed);
             volume.written_flushing = std::mem::take(&mut volume.written);
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
-            if !volume.waiting_flushing.is_empty() {
-                volume.client_waits(now);
-            }
             self.stats.origin_flushes += 1;
             let slot = VolumeSlot(at as u16);
             self.issue(
@@ -489,7 +514,7 @@ impl Store {
         let volume = self.volume(slot);
         let waiting = std::mem::take(&mut volume.waiting_flushing);
         if !waiting.is_empty() {
-            volume.client_waits(now);
+            volume.client_has_waited(now);
         }
         let mut written = std::mem::take(&mut volume.written_flushing);
         if planted::is(Bug::CleanEarly) {

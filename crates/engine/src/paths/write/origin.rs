@@ -173,7 +173,7 @@ impl Engine {
         let state = self.store.volume(volume);
         let failed_flushes = state.failed_flushes();
         state.foreground_writes -= 1;
-        state.client_writes(now);
+        state.client_has_written(now);
         match result {
             Ok(()) => {}
             // A discard is a hint; an origin that cannot take it keeps its data.
@@ -271,12 +271,12 @@ impl Engine {
             .extend(waiters.into_iter().map(Turn::Job));
     }
 
-    pub(super) fn write_forces_origin(&mut self, job: JobId) {
+    pub(super) fn write_forces_origin(&mut self, now: Nanos, job: JobId) {
         let state = self.write_job(job);
         let volume = state.request.volume;
         if state.through || !state.bypassing.is_empty() {
             state.stage = Stage::ForcedOrigin;
-            self.store.await_origin(volume, OriginWaiter::Job(job));
+            self.store.await_origin(now, volume, OriginWaiter::Job(job));
         } else {
             state.stage = Stage::Ended;
             self.jobs.runnable.push_back(Turn::Job(job));

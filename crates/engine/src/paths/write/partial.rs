@@ -152,7 +152,7 @@ impl Engine {
         let volume = self.write_job(job).request.volume;
         let state = self.store.volume(volume);
         state.foreground_reads -= 1;
-        state.client_waits(now);
+        state.client_has_waited(now);
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
         let (_, valid_bytes) = self.store.origin_range(volume, key, 1);
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
