@@ -30,7 +30,7 @@ impl Engine {
     /// it is given the end of a later flush (I21). Writes before it that were not flushed are
     /// uncertain for ever (I10).
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
-        let Some((waiting, written)) = self.store.origin_flush_failed(slot) else {
+        let Some((waiting, written)) = self.store.origin_flush_failed(now, slot) else {
             return;
         };
         if written > 0 {

@@ -19,7 +19,8 @@ const REGION_BLOCKS: u64 = 64;
 /// An origin hangs that ended nothing for so long while it had something to do: a disk with a full
 /// queue takes a tenth of it.
 pub(crate) const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// Likewise, of an origin with a flush: a disk with a cache full of scattered writes takes seconds.
+/// Likewise, of one with a flush that a client waits for: a disk with a cache full of scattered writes
+/// takes seconds.
 const FLUSH_HANGS_AFTER: Nanos = Nanos(10_000_000_000);
 
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
@@ -67,11 +68,13 @@ pub(crate) struct Volume {
     pub(crate) away: bool,
     pub(crate) reads: SequentialDetector,
     pub(crate) writes: SequentialDetector,
-    /// When a read of the origin for a client, or a flush that one waits for, last began or ended.
+    /// When a read of the origin for a client last began or ended, or a flush that one waited for ended.
     waited_at: Option<Nanos>,
-    /// When any of clients' reads, writes and flushes of the origin last ended, or the first of those on
-    /// their way began.
-    went_on_at: Nanos,
+    /// When any read or flush that a client waited for last ended, or the first of those on their way
+    /// began.
+    waits_go_on_at: Nanos,
+    /// Likewise, of clients' writes to the origin.
+    writes_go_on_at: Nanos,
     /// The stripe of its origin, if that has one.
     stripe: Option<Stripe>,
     /// Its origin may answer hits.
@@ -141,7 +144,8 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             waited_at: None,
-            went_on_at: Nanos(0),
+            waits_go_on_at: Nanos(0),
+            writes_go_on_at: Nanos(0),
             stripe: None,
             origin_answers_hits: false,
             wrote_at: None,
@@ -164,34 +168,34 @@ impl Volume {
         }
     }
 
-    /// A client is about to read from the origin, or to wait for a flush of it.
+    /// A client is about to read from the origin.
     pub(crate) fn client_waits(&mut self, now: Nanos) {
-        self.client_begins(now);
+        self.wait_begins(now);
         self.waited_at = Some(now);
     }
 
     /// A read of the origin for a client has ended, or a flush that one waited for.
     pub(crate) fn client_has_waited(&mut self, now: Nanos) {
-        (self.went_on_at, self.waited_at) = (now, Some(now));
+        (self.waits_go_on_at, self.waited_at) = (now, Some(now));
     }
 
     /// A client is about to write to the origin.
     pub(crate) fn client_writes(&mut self, now: Nanos) {
-        self.client_begins(now);
+        if self.foreground_writes == 0 {
+            self.writes_go_on_at = now;
+        }
         self.wrote_at = Some(now);
     }
 
     /// A client's write to the origin has ended.
     pub(crate) fn client_has_written(&mut self, now: Nanos) {
-        (self.went_on_at, self.wrote_at) = (now, Some(now));
+        (self.writes_go_on_at, self.wrote_at) = (now, Some(now));
     }
 
-    fn client_begins(&mut self, now: Nanos) {
-        if self.foreground_reads == 0
-            && self.foreground_writes == 0
-            && !self.is_flushed_for_client()
-        {
-            self.went_on_at = now;
+    /// A client is about to wait for a read or flush.
+    fn wait_begins(&mut self, now: Nanos) {
+        if self.foreground_reads == 0 && !self.is_flushed_for_client() {
+            self.waits_go_on_at = now;
         }
     }
 
@@ -268,14 +272,14 @@ impl Volume {
 
     /// Whether a client waits for the origin's read or flush, and the origin does not hang.
     fn is_awaited(&self, now: Nanos) -> bool {
-        let since = now.since(self.went_on_at);
+        let since = now.since(self.waits_go_on_at);
         self.foreground_reads > 0 && since < HANGS_AFTER
             || self.is_flushed_for_client() && since < FLUSH_HANGS_AFTER
     }
 
     /// Whether a client's write to the origin is on its way, and the origin does not hang.
     fn is_being_written(&self, now: Nanos) -> bool {
-        self.foreground_writes > 0 && now.since(self.went_on_at) < HANGS_AFTER
+        self.foreground_writes > 0 && now.since(self.writes_go_on_at) < HANGS_AFTER
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -417,7 +421,7 @@ impl Store {
     pub(crate) fn await_origin(&mut self, now: Nanos, volume: VolumeSlot, waiter: OriginWaiter) {
         self.stir();
         let state = self.volume(volume);
-        state.client_begins(now);
+        state.wait_begins(now);
         state.waiting.push(waiter);
         state.flush_wanted = true;
     }
@@ -536,6 +540,7 @@ impl Store {
     /// and how many blocks are to be written again; `None` if the volume is not there.
     pub(crate) fn origin_flush_failed(
         &mut self,
+        now: Nanos,
         slot: VolumeSlot,
     ) -> Option<(Vec<OriginWaiter>, usize)> {
         self.stir();
@@ -544,6 +549,7 @@ impl Store {
         volume.failed_flushes = volume.failed_flushes.wrapping_add(1);
         let mut waiting = std::mem::take(&mut volume.waiting_flushing);
         waiting.append(&mut volume.waiting);
+        volume.waits_go_on_at = now;
         let mut written = std::mem::take(&mut volume.written_flushing);
         written.append(&mut volume.written);
         let concerns_clients =
