@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Disk, Fate, Ram, Rig};
+use common::{Fate, Ram, Rig};
 use forebay_engine::*;
 
 const BLOCK: u64 = 4096;
@@ -16,25 +16,8 @@ fn rig(cache_bytes: usize) -> Rig {
 }
 
 fn rig_with(cache_bytes: usize, settings: Settings) -> Rig {
-    let mut cache = Disk(vec![0; cache_bytes]);
-    let geometry = Geometry::for_device(cache_bytes as u64, BLOCK as u32, Some(1), 1).unwrap();
-    let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
-    for name in ["failing", "sound"] {
-        let mode = Mode::Writeback as u8;
-        (superblock.add_volume(name, ORIGIN_BYTES, mode)).unwrap();
-    }
-    superblock.write(&mut cache).unwrap();
-    let second = superblock.volumes[1].clone();
-    let origin = Disk(vec![0; ORIGIN_BYTES as usize]);
     let ram = Ram::new(64 << 20);
-    let mut rig = Rig::attach(cache, origin, ram, settings, Mode::Writeback);
-    rig.engine.add_volume(VolumeConfig {
-        base: second.base,
-        reserved_blocks: second.reserved_blocks,
-        size_bytes: ORIGIN_BYTES,
-        mode: Mode::Writeback,
-    });
-    rig
+    Rig::with_two_volumes(cache_bytes, ORIGIN_BYTES as usize, ram, settings)
 }
 
 fn is_its(action: &Action) -> bool {
@@ -112,6 +95,14 @@ fn time_until_clean(rig: &mut Rig) -> Nanos {
     Nanos(rig.now.since(began).0)
 }
 
+/// Its origin answers from now on, and gets writes again.
+fn takes_all_again(rig: &mut Rig) {
+    rig.fate = |_| Fate::Done;
+    rig.release();
+    rig.pass(Nanos(60 * Nanos::SECOND.0));
+    assert_eq!(dirty_blocks(rig, FAILING), 0, "it gets writes again");
+}
+
 #[test]
 fn one_failing_origin_holds_up_no_other() {
     for fate in [writes_to_it_fail, flushes_of_it_fail] {
@@ -137,10 +128,7 @@ fn one_hanging_origin_holds_up_no_other() {
     write_scattered(&mut rig, SOUND, 1000);
     assert!(time_until_clean(&mut rig).0 <= 10 * Nanos::SECOND.0);
     assert_eq!(dirty_blocks(&rig, FAILING), 4000);
-    rig.fate = |_| Fate::Done;
-    rig.release();
-    rig.pass(Nanos(60 * Nanos::SECOND.0));
-    assert_eq!(dirty_blocks(&rig, FAILING), 0, "it gets writes again");
+    takes_all_again(&mut rig);
 }
 
 /// A depth of four has room for one long run, and all that hang are fewer than four.
@@ -157,10 +145,7 @@ fn few_writes_that_hang_hold_up_no_other_where_no_more_may_be_on_their_way() {
         write_scattered(&mut rig, SOUND, 1000);
         let time = time_until_clean(&mut rig);
         assert!(time.0 <= 10 * Nanos::SECOND.0, "depth {depth}: {time:?}");
-        rig.fate = |_| Fate::Done;
-        rig.release();
-        rig.pass(Nanos(60 * Nanos::SECOND.0));
-        assert_eq!(dirty_blocks(&rig, FAILING), 0, "it gets writes again");
+        takes_all_again(&mut rig);
     }
 }
 
@@ -317,10 +302,7 @@ fn a_volume_leaves_beside_one_whose_origin_hangs() {
     assert!(!rig.engine.is_idle(), "requests of the other wait");
     assert_eq!(rig.engine.remove_volume(SOUND), Ok(()));
     assert!(rig.engine.remove_volume(FAILING).is_err());
-    rig.fate = |_| Fate::Done;
-    rig.release();
-    rig.pass(Nanos(60 * Nanos::SECOND.0));
-    assert_eq!(dirty_blocks(&rig, FAILING), 0);
+    takes_all_again(&mut rig);
 }
 
 /// Each kind of thing that a shard may be doing for a volume keeps it until it is done.

@@ -4,10 +4,10 @@ mod common;
 
 use std::collections::HashSet;
 
-use common::{Disk, Fate, Ram, Rig};
+use common::{Fate, Ram, Rig};
 use forebay_engine::{
-    Action, Buf, CacheId, Device, Geometry, Memory, Mode, Nanos, Operation, RequestId, RequestKind,
-    Settings, VolumeConfig, VolumeSettings, VolumeSlot, create,
+    Action, Buf, Device, Memory, Nanos, Operation, RequestId, RequestKind, Settings,
+    VolumeSettings, VolumeSlot,
 };
 
 const BLOCK: usize = 4096;
@@ -16,27 +16,14 @@ const SHARE_PERCENT: u8 = 40;
 
 /// Two volumes before the rig's one origin: the rig's own, which reads, and another, which writes.
 fn rig_of_two() -> Rig {
-    let mut cache = Disk(vec![0; 64 << 20]);
-    let geometry = Geometry::for_device(64 << 20, BLOCK as u32, Some(1), 1).unwrap();
-    let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
-    for name in ["reads", "writes"] {
-        (superblock.add_volume(name, ORIGIN_BYTES as u64, Mode::Writeback as u8)).unwrap();
-    }
-    superblock.write(&mut cache).unwrap();
-    let second = superblock.volumes[1].clone();
-    let (origin, ram) = (Disk(vec![0; ORIGIN_BYTES]), Ram::new(128 << 20));
-    let mut rig = Rig::attach(cache, origin, ram, Settings::default(), Mode::Writeback);
+    let ram = Ram::new(128 << 20);
+    let mut rig = Rig::with_two_volumes(64 << 20, ORIGIN_BYTES, ram, Settings::default());
     let own = VolumeSettings {
         least_share_percent: Some(SHARE_PERCENT),
         ..VolumeSettings::default()
     };
     rig.engine.set_volume_settings(rig.volume, own);
-    rig.volume = rig.engine.add_volume(VolumeConfig {
-        base: second.base,
-        reserved_blocks: second.reserved_blocks,
-        size_bytes: second.size_bytes,
-        mode: Mode::Writeback,
-    });
+    rig.volume = VolumeSlot(1);
     rig
 }
 

@@ -165,17 +165,49 @@ pub const BOOT: [u8; 16] = [5; 16];
 const RAM_BYTES: usize = 64 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// A cache on one device with these volumes.
+fn cache_with(
+    names: &[&str],
+    cache_bytes: usize,
+    origin_bytes: usize,
+    mode: Mode,
+) -> (Disk, Superblock) {
+    let mut cache = Disk(vec![0; cache_bytes]);
+    let geometry = Geometry::for_device(cache_bytes as u64, 4096, Some(1), 1).unwrap();
+    let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
+    for name in names {
+        (superblock.add_volume(name, origin_bytes as u64, mode as u8)).unwrap();
+    }
+    superblock.write(&mut cache).unwrap();
+    (cache, superblock)
+}
+
 impl Rig {
     pub fn new(cache_bytes: usize, origin_bytes: usize, settings: Settings, mode: Mode) -> Rig {
-        let mut cache = Disk(vec![0; cache_bytes]);
-        let geometry = Geometry::for_device(cache_bytes as u64, 4096, Some(1), 1).unwrap();
-        let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
-        superblock
-            .add_volume("test", origin_bytes as u64, mode as u8)
-            .unwrap();
-        superblock.write(&mut cache).unwrap();
+        let (cache, _) = cache_with(&["test"], cache_bytes, origin_bytes, mode);
         let ram = Ram::new(RAM_BYTES);
         Rig::attach(cache, Disk(vec![0; origin_bytes]), ram, settings, mode)
+    }
+
+    /// In write-back, with a second volume before the same origin. It has the next number.
+    pub fn with_two_volumes(
+        cache_bytes: usize,
+        origin_bytes: usize,
+        ram: Ram,
+        settings: Settings,
+    ) -> Rig {
+        let mode = Mode::Writeback;
+        let names = ["first", "second"];
+        let (cache, superblock) = cache_with(&names, cache_bytes, origin_bytes, mode);
+        let second = superblock.volumes[1].clone();
+        let mut rig = Rig::attach(cache, Disk(vec![0; origin_bytes]), ram, settings, mode);
+        rig.engine.add_volume(VolumeConfig {
+            base: second.base,
+            reserved_blocks: second.reserved_blocks,
+            size_bytes: second.size_bytes,
+            mode,
+        });
+        rig
     }
 }
 
