@@ -14,9 +14,8 @@ pub(crate) mod throttle;
 pub(crate) mod writeback;
 mod writeback_reads;
 
-use crate::format::BlockKey;
 use crate::ids::WritebackId;
-use crate::interface::Memory;
+use crate::interface::{Memory, VolumeSlot};
 use crate::origin::idle_cache::IdleCache;
 use crate::origin::portions::Portion;
 use crate::origin::throttle::Throttle;
@@ -54,9 +53,9 @@ impl Origin {
         self.runs.len()
     }
 
-    /// The number of runs on their way with a block from `first` to before `end`.
-    pub(crate) fn written_back_between(&self, first: BlockKey, end: BlockKey) -> usize {
+    /// The number of runs on their way to a volume.
+    pub(crate) fn runs_to(&self, volume: VolumeSlot) -> usize {
         let runs = self.runs.iter();
-        runs.filter(|run| (first..end).contains(&run.key)).count()
+        runs.filter(|run| run.volume == volume).count()
     }
 }

@@ -65,7 +65,7 @@ impl Engine {
         let flushes = usize::from(volume.is_flushing());
         let here = requests.count() + jobs.count() + alone.count() + flushes;
         let moved = self.space.copied_between(first, end);
-        let runs = self.origin.written_back_between(first, end);
+        let runs = self.origin.runs_to(slot);
         (here + moved + runs) as u64
             + self.buffer.requests_of(slot)
             + self.buffer.blocks_unfinished(first, end)

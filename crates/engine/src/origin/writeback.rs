@@ -323,7 +323,7 @@ impl Origin {
         self.writeback.next_check = check.chain(others.into_iter().flatten()).min();
     }
 
-    /// Has what waited for an origin begin anew once that goes on.
+    /// Has what waited for an origin planned again once that goes on.
     #[inline]
     fn advance_origins_in_trouble(&mut self, store: &Store, now: Nanos) {
         if self.writeback.backoff.is_due(now) || self.writeback.hanging.is_due(now) {

@@ -170,11 +170,12 @@ impl Jobs {
 
     /// The server is gone: jobs it had wait again, in their order.
     pub(super) fn lost(&mut self, limits: Limits) {
-        for slot in &self.waiting {
-            let flies = self.flying.contains(slot);
-            if let Some(job) = self.slots.get_mut(*slot)
-                && !flies
-            {
+        let unasked = self
+            .waiting
+            .iter()
+            .filter(|slot| !self.flying.contains(slot));
+        for slot in unasked {
+            if let Some(job) = self.slots.get_mut(*slot) {
                 job.waits.server_left(Duration::ZERO, limits);
             }
         }
@@ -204,9 +205,7 @@ impl Jobs {
         let slots = &mut self.slots;
         let mut expired = Vec::new();
         self.waiting.retain(|slot| {
-            let waits = slots
-                .get_mut(*slot)
-                .map(|job| job.waits.since.elapsed() < limit);
+            let waits = slots.get(*slot).map(|job| !job.waits.is_over(limit));
             if waits == Some(false) {
                 expired.extend(slots.remove(*slot).map(|job| job.remote));
             }

@@ -18,7 +18,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Waits {
     /// When the job came, or when its time began anew.
-    pub(super) since: Instant,
+    since: Instant,
     /// Whether its server went away since it came, and how often its time began anew after that.
     was_lost: bool,
     begun_anew: u32,
@@ -31,6 +31,11 @@ impl Waits {
             was_lost: false,
             begun_anew: 0,
         }
+    }
+
+    /// Whether it has waited for so long.
+    pub(super) fn is_over(&self, limit: Duration) -> bool {
+        self.since.elapsed() >= limit
     }
 
     /// Its server has gone, which had it for so long. The time goes on if that server was hardly there,
