@@ -21,8 +21,6 @@ pub(crate) mod plausible;
 pub mod sequence;
 pub mod summary;
 pub mod superblock;
-mod superblock_fault;
-mod superblock_tables;
 
 pub use cache_id::CacheId;
 pub use entry::{Entry, EntryList, RunEntry};

@@ -1,9 +1,10 @@
 //! Contents that no superblock of ours has (see `plausible`): counters must have room to be counted
 //! up, and identities given once must have been given.
 
-use super::extents::MAX_DEVICES;
-use super::plausible::EPOCH_END;
-use super::{BlockKey, Sequence, Superblock, VolumeRecord, VolumeState};
+use super::{Superblock, VolumeRecord, VolumeState};
+use crate::format::extents::MAX_DEVICES;
+use crate::format::plausible::EPOCH_END;
+use crate::format::{BlockKey, Sequence};
 
 /// The number after the highest serial and the highest id of a volume.
 const ID_END: u32 = 1 << 31;

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::codec::{Reader, Writer};
-use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS};
-use super::geometry::Geometry;
-use super::superblock::COPY_BYTES;
-use super::{CacheDevice, Sequence, Superblock};
+use super::COPY_BYTES;
+use super::{CacheDevice, Superblock};
+use crate::format::Sequence;
+use crate::format::codec::{Reader, Writer};
+use crate::format::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS};
+use crate::format::geometry::Geometry;
 
 /// Where the table of devices and extents starts in a copy.
 pub(super) const TABLE_OFFSET: usize = 40 << 10;
