@@ -440,7 +440,7 @@ pub(crate) struct SetArgs {
     /// The new value.
     #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
-    /// Of this volume alone: `sequential-cutoff`, `admission`, `write-admission`.
+    /// Of this volume alone; the keys are below.
     #[arg(long, value_name = "NAME")]
     pub(crate) volume: Option<String>,
     #[command(flatten)]

@@ -159,8 +159,11 @@ fn the_tarball_installs_what_it_has() {
     let scratch = Scratch::new();
     let directory = unpacked(&scratch);
     let root = scratch.text("root");
-    for _ in 0..2 {
-        shell_ok(&directory, &format!("DESTDIR={root} ./install.sh"));
+    // An administrator who disabled the target since has it left alone.
+    for is_first in [true, false] {
+        let said = shell_ok(&directory, &format!("DESTDIR={root} ./install.sh"));
+        let enables = said.contains("systemctl enable forebay.target");
+        assert_eq!(enables, is_first, "{said}");
     }
     assert_eq!(
         files(&directory.join("usr")),

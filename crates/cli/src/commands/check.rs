@@ -52,8 +52,9 @@ pub(crate) fn volume_to_drain(
         [only] => Ok(only.clone()),
         [] => wrong_usage!("the cache on {on} has no volume: there is nothing to drain"),
         _ => wrong_usage!(
-            "the cache on {on} has several volumes ({}); say which: `forebay drain --offline NAME`",
-            names.join(", ")
+            "the cache on {on} has several volumes ({}); say which: `forebay drain --offline NAME {} --origin DISK`",
+            names.join(", "),
+            cache_storage::options(&storage)
         ),
     }
 }
@@ -130,14 +131,17 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             ));
         }
     }
-    if !found.recovery.damage.is_empty() {
-        return Err(DamageFound(format!(
-            "the cache is damaged: {}",
-            found.recovery.damage.join("; ")
-        ))
-        .into());
+    refuse_damage(&found)
+}
+
+/// Ends a command that has told all it found with the exit code for damage, if there is any.
+fn refuse_damage(found: &Inspection) -> Result<()> {
+    let damage = &found.recovery.damage;
+    if damage.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let text = format!("the cache is damaged: {}", damage.join("; "));
+    Err(DamageFound(text).into())
 }
 
 pub(crate) fn dump(args: &CheckArgs) -> Result<()> {
@@ -151,5 +155,5 @@ pub(crate) fn dump(args: &CheckArgs) -> Result<()> {
             serde_json::to_string_pretty(&found)?
         }
     ));
-    Ok(())
+    refuse_damage(&found)
 }

@@ -18,6 +18,7 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
     let direct = crate::config::direct(args.devices.direct);
     let mut storage = open_to_read(&args.cache, direct)?;
     let names = cache_storage::names(&storage);
+    let options = cache_storage::options(&storage);
     let found = inspect(&mut storage, &names)?;
     drop(storage);
     let mut attached = found
@@ -35,11 +36,12 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
     if at_stake > 0 && !args.force {
         refuse!(
             "{} of volume {1} are in the cache alone, acknowledged and on no disk, and would be lost: write them out \
-             with `forebay rescue {1} --cache {2} --to FILE`, or to their disk with `forebay drain --offline {1}`; \
+             with `forebay rescue {1} {2} --to FILE`, or to their disk with \
+             `forebay drain --offline {1} {2} --origin DISK`; \
              lose them with --force",
             size(at_stake),
             in_shell(&args.name),
-            names
+            options
         );
     }
     let surroundings = Surroundings {

@@ -199,7 +199,7 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
         ),
         BypassReason::Failed => (
             "The cache device failed; the volumes go on without it.",
-            "Replace it, make a new cache with forebay create --force, and start the daemon again.",
+            "Stop the daemon, write out what is dirty (forebay drain --offline), make a new cache with forebay create --force, and start it again.",
         ),
         BypassReason::Congested => (
             "The cache device took longer than the limit that is set.",

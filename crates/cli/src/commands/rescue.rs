@@ -5,6 +5,7 @@ mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -14,7 +15,7 @@ use forebay_engine::DirtyBlock;
 use serde_json::json;
 
 use crate::args::RescueArgs;
-use crate::failure::DamageFound;
+use crate::failure::{DamageFound, refuse};
 use crate::quoting::in_shell;
 use crate::units::size;
 
@@ -141,12 +142,13 @@ fn make(path: &Path, force: bool) -> Result<File> {
     } else {
         how.create_new(true);
     }
-    how.open(path).with_context(|| {
-        format!(
-            "cannot make {}; name a new file, or overwrite it with --force",
+    match how.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => refuse!(
+            "{} is there already: name a new file, or overwrite it with --force",
             path.display()
-        )
-    })
+        ),
+        made => made.with_context(|| format!("cannot make {}", path.display())),
+    }
 }
 
 fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {

@@ -12,6 +12,7 @@ use forebay_io::BlockingStorage;
 use crate::device::attach::Opened;
 use crate::device::signature::{self, Contents};
 use crate::failure::Refused;
+use crate::quoting::in_shell;
 use crate::units::size;
 
 /// All devices of a cache, as one.
@@ -129,6 +130,13 @@ pub(crate) fn names(storage: &CacheStorage) -> String {
 /// Their paths, as a command takes them.
 pub(crate) fn arguments(storage: &CacheStorage) -> String {
     joined(paths(storage), " ")
+}
+
+/// Their paths as options, for a command that takes each by `--cache`.
+pub(crate) fn options(storage: &CacheStorage) -> String {
+    let options =
+        paths(storage).map(|path| format!("--cache {}", in_shell(&path.display().to_string())));
+    options.collect::<Vec<_>>().join(" ")
 }
 
 fn paths(storage: &CacheStorage) -> impl Iterator<Item = &Path> {

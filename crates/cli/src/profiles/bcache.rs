@@ -22,7 +22,7 @@ pub(super) const PROFILE: Profile = Profile {
     mode: Mode::Writethrough,
     base: "writeback=rate",
     remarks: &[
-        "bcache's cache sets share one SSD among several backing devices, with some settings for each of them; here every setting is of the cache.",
+        "bcache's cache sets share one SSD among several backing devices, with some settings for each of them; here most settings are of the cache, and `forebay set --volume` has those of a volume.",
         "bcache writes back at a rate that keeps dirty data at writeback_percent: write-back policy `rate`.",
         "While the SSD is congested bcache lowers its sequential cut-off step by step; here all that can bypass the cache does.",
     ],
@@ -75,7 +75,7 @@ pub(super) const PROFILE: Profile = Profile {
         "readahead": "bytes", "what was not asked for is not read from an origin: the file system above reads ahead itself";
         "readahead_cache_policy": "all or meta-only", "requests over NBD and ublk do not say that they read ahead";
         "sequential_merge": "0 or 1", "sequential streams are always found over several requests";
-        "data_csum": "0 or 1", "every block is checked against its CRC32C, always";
+        "data_csum": "0 or 1", "every block has a CRC32C; `verify` is the setting that says when it is compared";
         "synchronous": "0 or 1", "the log is always written in order";
         "io_error_limit": "errors", NO_COUNT;
         "io_error_halflife": "requests", NO_COUNT;
@@ -90,7 +90,7 @@ pub(super) const PROFILE: Profile = Profile {
         "gc_always_rewrite": "0 or 1", NO_BTREE;
         "key_merging_disabled": "0 or 1", NO_BTREE;
         "expensive_debug_checks": "0 or 1", "invariants are checked always, in every build";
-        "verify": "0 or 1", "every block is checked when it is read from the cache, always";
+        "verify": "0 or 1", "it compares the cache with the origin; `verify` here is about checksums of cached blocks";
         "bypass_torture_test": "0 or 1", "it is a test of bcache's own code";
         "bucket_size": "bytes", "a segment's size follows from the cache's when it is made";
         "block_size": "bytes", "it is chosen when the cache is made: `forebay create --block-size`";

@@ -91,8 +91,9 @@ fn failed_cache(found: &mut Found, cache: &CacheStatus) {
         found.add(
             "cache-given-up",
             format!(
-                "the cache on {} failed ({failure}): volumes go on without it, and what was dirty on it cannot be read. \
-                 Make a cache on a sound device with `forebay create --force`",
+                "the cache on {} failed ({failure}): volumes go on without it, and write back what is dirty on it as far as \
+                 it can be read. Stop the daemon, write out the rest with `forebay drain --offline`, and make a cache \
+                 on a sound device with `forebay create --force`",
                 cache.device
             ),
         );
