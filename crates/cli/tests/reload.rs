@@ -102,6 +102,43 @@ fn what_is_in_force_half_way_is_said_and_the_next_reload_goes_on() {
     Daemon::start(&scratch, &["--config", "f.toml"]).stop();
 }
 
+/// The file counts again, though nobody changed it.
+#[test]
+fn a_mode_and_what_is_of_two_devices_become_those_of_the_file_again() {
+    let scratch = Scratch::new();
+    scratch.file("one", 16 * MIB);
+    let file = format!(
+        "[cache]\ndevice = [\"a\", \"b\"]\ncreate = true\ncopies = 2\non-degraded = \"writethrough\"\n{}",
+        volumes(&["one"])
+    );
+    for name in ["a", "b"] {
+        scratch.file(name, 64 * MIB);
+    }
+    std::fs::write(scratch.path("f.toml"), file).unwrap();
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("nothing has changed"), "{said}");
+    for changed in [
+        ["mode", "one", "writethrough"],
+        ["set", "copies", "1"],
+        ["set", "on-degraded", "continue"],
+    ] {
+        daemon.command(&scratch, &changed);
+    }
+    let said = daemon.command(&scratch, &["reload", "--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        said["changed"],
+        serde_json::json!(["copies", "on-degraded", "volume one is in mode writeback"])
+    );
+    assert_eq!(served(&daemon.status(&scratch)), [("one", "writeback")]);
+    for (key, value) in [("copies", "2"), ("on-degraded", "writethrough")] {
+        let found = daemon.command(&scratch, &["get", key]);
+        assert!(found.contains(value), "{key}: {found}");
+    }
+    daemon.stop();
+}
+
 /// A shard of two has no place for its memory buffer: neither may go on with the new setting.
 #[test]
 fn settings_are_in_force_everywhere_or_nowhere() {

@@ -96,15 +96,21 @@ impl Daemon {
                 check_is_there(device)?;
             }
         }
-        let (served_cache, settings) = {
+        let (on_degraded, settings) = {
             let admin = self.admin();
-            (admin.cache.is_some(), admin.settings.clone())
+            let on_degraded = admin.cache.as_ref().map(|cache| cache.on_degraded);
+            (on_degraded, admin.settings.clone())
         };
+        // What is in force counts, not what the file said before: `forebay set` and `forebay mode`
+        // change the one and not the other.
+        let served_cache = on_degraded.is_some();
         changes.settings = (served_cache && settings != new.settings).then(|| new.settings.clone());
-        let planned = |plan: &Plan| plan.cache.as_ref().and_then(|cache| cache.copies);
-        changes.copies = planned(new).filter(|_| planned(current) != planned(new));
-        let planned = |plan: &Plan| plan.cache.as_ref().map(|cache| cache.on_degraded);
-        changes.on_degraded = planned(new).filter(|_| planned(current) != planned(new));
+        if let (Some(on_degraded), Some(planned)) = (on_degraded, &new.cache) {
+            let copies = planned.copies;
+            changes.copies = copies.filter(|copies| self.copies() != Some(*copies));
+            changes.on_degraded =
+                (planned.on_degraded != on_degraded).then_some(planned.on_degraded);
+        }
         for volume in &new.volumes {
             self.changes_of_volume(current, new, volume, served_cache, &mut changes)?;
         }
@@ -158,7 +164,10 @@ impl Daemon {
             changes.waiting.push(what);
             return Ok(());
         }
-        let mode_before = known.and_then(|known| known.mode);
+        let mode_before = match served_cache {
+            true => self.admin().mode_of(&name),
+            false => known.and_then(|known| known.mode),
+        };
         if let Some(mode) = volume.mode.filter(|mode| mode_before != Some(*mode)) {
             if served_cache {
                 changes.modes.push((name, mode));
