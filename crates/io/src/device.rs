@@ -12,6 +12,7 @@ use std::time::Duration;
 use forebay_engine::{DeviceError, Stripe};
 
 use crate::blocking::BlockingStorage;
+use crate::file_lock;
 use crate::probe::{self, Numbers};
 use crate::recording::{Recorder, Recording};
 use crate::remote::{Remote, RemoteFacts};
@@ -161,7 +162,7 @@ impl RealDevice {
         let metadata = file.metadata().map_err(failed("examine"))?;
         let kind_now = kind_of(path, &metadata)?;
         if kind_now == DeviceKind::File {
-            lock(path, &file, how.read_only)?;
+            file_lock::lock(path, &file, &metadata, how.read_only)?;
         }
         let numbers = Numbers::of(metadata.rdev());
         let block = kind_now == DeviceKind::Block;
@@ -462,40 +463,9 @@ fn open_file(
     }
 }
 
-fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
-    let kind = if read_only {
-        libc::LOCK_SH
-    } else {
-        libc::LOCK_EX
-    };
-    let attempt = || {
-        // SAFETY: flock takes a descriptor, which `file` keeps open.
-        match unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    let locked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    retry_for(IN_USE_TIMEOUT, attempt, locked).map_err(|source| {
-        if locked(&source) {
-            OpenError::Busy {
-                path: path.to_owned(),
-                reason: "is locked by another process".to_owned(),
-                remedy: "find it with lslocks or fuser, stop it, and try again",
-            }
-        } else {
-            OpenError::Io {
-                path: path.to_owned(),
-                doing: "lock",
-                source,
-            }
-        }
-    })
-}
-
 /// Time in which a device may become free: a daemon that is restarted at once would be refused for
 /// its own predecessor.
-const IN_USE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const IN_USE_TIMEOUT: Duration = Duration::from_secs(1);
 /// From linux/fs.h: `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
 /// From linux/fs.h: `_IO(0x12, 104)`.

@@ -13,6 +13,7 @@ mod discarder;
 mod driver;
 mod emulated;
 mod event;
+mod file_lock;
 mod map;
 mod memory_lock;
 mod pool;

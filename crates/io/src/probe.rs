@@ -3,6 +3,7 @@
 mod stripe;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_engine::Stripe;
@@ -127,6 +128,20 @@ pub(crate) fn user(numbers: Numbers) -> Option<String> {
                 use_of_it.or_else(|| holder(&directory).map(|by| format!("used by {by}")));
             use_of_it.map(|what| format!("{whose}is {what}").trim_start().to_owned())
         })
+}
+
+/// The loop device whose file this is, if it is one's.
+pub(crate) fn loop_device_of(metadata: &fs::Metadata) -> Option<String> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut loops =
+        devices.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"loop"));
+    let is_it = |entry: &fs::DirEntry| {
+        let file = read_line(&entry.path().join("loop/backing_file"));
+        let file = file.and_then(|path| fs::metadata(path).ok());
+        file.is_some_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()))
+    };
+    let found = loops.find(is_it)?;
+    Some(format!("/dev/{}", found.file_name().to_string_lossy()))
 }
 
 /// Where a device is mounted. Fields of mountinfo: id, parent, major:minor, root, mount point.

@@ -39,6 +39,14 @@ pub enum SharedMemoryError {
     },
 }
 
+impl SharedMemoryError {
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, SharedMemoryError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// Shared memory, mapped and locked against a second daemon until dropped. Dropping it keeps
 /// the file.
 #[derive(Debug)]
@@ -90,10 +98,11 @@ impl SharedMemory {
         SharedMemory::open_file(path, Some(len_bytes))
     }
 
-    /// Maps what an earlier daemon left, as long as it is.
+    /// Maps what an earlier daemon left, as long as it is. An empty file, of a daemon that was killed while
+    /// it made it, is removed and does not exist.
     ///
     /// # Errors
-    /// If it does not exist, is in use, is empty, or is not a file of this user.
+    /// If it does not exist, is in use, or is not a file of this user.
     pub fn open_whole(path: &Path) -> Result<SharedMemory, SharedMemoryError> {
         SharedMemory::open_file(path, None)
     }
@@ -116,19 +125,20 @@ impl SharedMemory {
             return Err(foreign("it is no regular file; remove it".to_owned()));
         }
         let found = metadata.len() as usize;
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        if found == 0 && metadata.uid() == user {
+            // The kernel gives it its size once all of it is allocated: a daemon was killed before.
+            std::fs::remove_file(path).map_err(failed("remove"))?;
+            let absent = io::Error::from(io::ErrorKind::NotFound);
+            return Err(io_error(path, "open", absent));
+        }
         let len_bytes = len_bytes.unwrap_or(found);
         if found != len_bytes {
             return Err(foreign(format!(
                 "it has {found} bytes instead of {len_bytes}; was it left by another version of forebay? Start that one again"
             )));
         }
-        if found == 0 {
-            let what =
-                "it is empty, as a daemon leaves it that was killed when it made it; remove it";
-            return Err(foreign(what.to_owned()));
-        }
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let user = unsafe { libc::geteuid() };
         if metadata.uid() != user || metadata.mode() & 0o077 != 0 {
             let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
             return Err(foreign(format!(

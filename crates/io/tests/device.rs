@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::os::fd::AsRawFd;
+
 use common::{IF_POSSIBLE, Scratch};
 use forebay_engine::{DeviceError, ReadAt, Storage};
 use forebay_io::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
@@ -29,6 +31,30 @@ fn a_second_user_is_refused_with_the_reason() {
     assert!(matches!(error, OpenError::Busy { .. }), "{error}");
     assert!(error.to_string().contains("lslocks"), "{error}");
     drop(first);
+    RealDevice::open(&scratch.0, IF_POSSIBLE).expect("free again");
+}
+
+/// QEMU locks single bytes of an image that it uses, shared, and not the file.
+#[test]
+fn an_image_that_qemu_uses_is_refused() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let image = std::fs::File::open(&scratch.0).expect("a file");
+    // SAFETY: all fields are numbers, of which 0 is one.
+    let mut byte: libc::flock = unsafe { std::mem::zeroed() };
+    byte.l_type = libc::F_RDLCK as libc::c_short;
+    byte.l_start = 100;
+    byte.l_len = 1;
+    // SAFETY: fcntl takes a descriptor, which `image` keeps open, and reads the struct.
+    let locked = unsafe { libc::fcntl(image.as_raw_fd(), libc::F_OFD_SETLK, &raw const byte) };
+    assert_eq!(locked, 0);
+    let error = RealDevice::open(&scratch.0, IF_POSSIBLE).expect_err("in use");
+    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    let read_only = OpenHow {
+        read_only: true,
+        ..IF_POSSIBLE
+    };
+    RealDevice::open(&scratch.0, read_only).expect("reading harms nobody");
+    drop(image);
     RealDevice::open(&scratch.0, IF_POSSIBLE).expect("free again");
 }
 

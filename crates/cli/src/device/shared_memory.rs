@@ -72,8 +72,12 @@ fn open_if_there(
                 DAEMON_END_TIMEOUT,
                 || open(&path),
                 |error| matches!(error, SharedMemoryError::InUse { .. }),
-            )?;
-            return Ok(Some(opened));
+            );
+            match opened {
+                // A daemon was killed while it made it: nothing is in it, and it is removed.
+                Err(error) if error.is_absence() => continue,
+                opened => return Ok(Some(opened?)),
+            }
         }
     }
     Ok(None)
