@@ -29,7 +29,7 @@ use crate::device::network;
 use crate::device::present::{self, Decision, Given, Present};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
-use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
+use crate::device::state_dir::{Abandonment, DurableShard, StateDir, UnsavedRange};
 use crate::failure::{Refused, Usage, refuse, wrong_usage};
 use crate::quoting::{in_shell, in_toml};
 use crate::units;
@@ -357,7 +357,7 @@ fn check_abandonment(
             "but {} of {} are newer in it than on their origins: write them out with `forebay drain --offline`, then \
              make it anew with `forebay create --force`",
             units::size(bytes),
-            volumes_of(&note)
+            volumes_of(superblock, &note)
         ),
     };
     refuse!(
@@ -367,12 +367,13 @@ fn check_abandonment(
     )
 }
 
-fn volumes_of(note: &Abandonment) -> String {
-    let mut names: Vec<&str> = note
-        .unsaved
-        .iter()
-        .map(|range| range.volume.as_str())
-        .collect();
+fn volumes_of(superblock: &Superblock, note: &Abandonment) -> String {
+    let name = |range: &'_ UnsavedRange| {
+        let mut volumes = attached_volumes(superblock);
+        let known = volumes.find(|known| range.is_of(known));
+        known.map_or_else(|| range.volume.clone(), |known| known.name.clone())
+    };
+    let mut names: Vec<String> = note.unsaved.iter().map(name).collect();
     names.sort_unstable();
     names.dedup();
     format!("volume {}", names.join(", "))
@@ -396,15 +397,36 @@ pub(crate) fn open_to_save(
 }
 
 /// The blocks that a note says are newer in the log of the cache than on their origins.
-pub(crate) fn unsaved_blocks(superblock: &Superblock, note: &Abandonment) -> Vec<Range<BlockKey>> {
+///
+/// # Errors
+/// If it names a volume that the cache does not have: without its blocks all of them would be taken for
+/// saved.
+pub(crate) fn unsaved_blocks(
+    superblock: &Superblock,
+    note: &Abandonment,
+) -> Result<Vec<Range<BlockKey>>> {
     let block_bytes = u64::from(superblock.geometry.block_bytes);
     let in_log = note.unsaved.iter().filter(|range| !range.in_memory);
-    let blocks = in_log.filter_map(|range| {
+    // Its user gave a volume up that is not attached any more, with its dirty data: an id is never given
+    // twice (I16).
+    let was_given_up = |range: &&UnsavedRange| {
         let mut volumes = attached_volumes(superblock);
-        let base = volumes.find(|known| known.name == range.volume)?.base;
-        let first = base.plus(range.offset_bytes / block_bytes);
+        let is_earlier = |id| id < superblock.next_volume_id;
+        range.volume_id.is_some_and(is_earlier) && volumes.all(|known| !range.is_of(known))
+    };
+    let kept = in_log.filter(|range| !was_given_up(range));
+    let blocks = kept.map(|range| {
+        let mut volumes = attached_volumes(superblock);
+        let Some(volume) = volumes.find(|known| range.is_of(known)) else {
+            refuse!(
+                "the note in the state directory names dirty data of volume {}, which this cache does not have; nothing \
+                 was changed. Give the state directory that is this cache's, with --state-dir",
+                range.volume
+            );
+        };
+        let first = volume.base.plus(range.offset_bytes / block_bytes);
         let end = (range.offset_bytes + range.len_bytes).div_ceil(block_bytes);
-        Some(first..base.plus(end))
+        Ok(first..volume.base.plus(end))
     });
     blocks.collect()
 }

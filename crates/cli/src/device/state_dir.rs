@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::{DurablePosition, Sequence};
-use forebay_engine::{CacheId, Promise};
+use forebay_engine::{CacheId, Promise, VolumeRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::refuse;
@@ -48,8 +48,8 @@ impl Abandonment {
     }
 
     /// Takes what is on record of a volume off: its origin has it.
-    pub(crate) fn saved(&mut self, volume: &str) {
-        self.unsaved.retain(|range| range.volume != volume);
+    pub(crate) fn saved(&mut self, volume: &VolumeRecord) {
+        self.unsaved.retain(|range| !range.is_of(volume));
     }
 }
 
@@ -91,12 +91,26 @@ impl DurableShard {
 /// A range of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnsavedRange {
+    /// The volume's name then: it may have another by now.
     pub(crate) volume: String,
+    /// Its id, which it keeps. Notes of earlier versions have none.
+    #[serde(default)]
+    pub(crate) volume_id: Option<u32>,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u64,
     /// It is in the memory buffer, which a start of this machine replays by itself.
     #[serde(default)]
     pub(crate) in_memory: bool,
+}
+
+impl UnsavedRange {
+    /// Whether it is a range of this volume.
+    pub(crate) fn is_of(&self, volume: &VolumeRecord) -> bool {
+        match self.volume_id {
+            Some(id) => id == volume.id,
+            None => self.volume == volume.name,
+        }
+    }
 }
 
 impl StateDir {
@@ -339,6 +353,8 @@ fn default_path() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_engine::{Geometry, Superblock};
+
     use super::*;
 
     fn note() -> Abandonment {
@@ -348,6 +364,7 @@ mod tests {
             time: 0,
             unsaved: vec![UnsavedRange {
                 volume: "v".to_owned(),
+                volume_id: Some(1),
                 offset_bytes: 4096,
                 len_bytes: 8192,
                 in_memory: false,
@@ -361,12 +378,20 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_saved_leaves_the_others_on_record() {
+        let geometry = Geometry::for_device(64 << 20, 4096, Some(1), 1).unwrap();
+        let mut superblock = Superblock::new(CacheId([7; 16]), geometry, 64 << 20);
+        // It had another name when its ranges were noted.
+        let volume = superblock.add_volume("renamed", 1 << 20, 0).unwrap();
+        assert_eq!(volume.id, 1);
         let mut note = note();
-        note.unsaved.push(UnsavedRange {
-            volume: "w".to_owned(),
-            ..note.unsaved[0].clone()
-        });
-        note.saved("v");
+        for (name, volume_id) in [("w", Some(2)), ("renamed", None)] {
+            note.unsaved.push(UnsavedRange {
+                volume: name.to_owned(),
+                volume_id,
+                ..note.unsaved[0].clone()
+            });
+        }
+        note.saved(volume);
         let left: Vec<&str> = note
             .unsaved
             .iter()

@@ -63,12 +63,16 @@ fn one_shard_that_cannot_be_written_costs_the_other_nothing() {
 }
 
 /// A stop while much is dirty and the origin is slow does not lose the rest, and says where it is.
-fn a_stop_leaves_the_rest_on_record(_: Case, world: &mut World) {
+fn a_stop_leaves_the_rest_on_record(case: Case, world: &mut World) {
     world.dirty_stays();
     world
         .origin()
         .delay(Operation::Write, Duration::from_millis(300));
     let mut daemon = fail_cache(world);
+    if case.seed.is_multiple_of(2) {
+        // The record has the name of before.
+        daemon.command(&world.scratch, &["rename", "origin", "renamed"]);
+    }
     daemon.signal("-TERM");
     let code = daemon.wait();
     let log = daemon.log();

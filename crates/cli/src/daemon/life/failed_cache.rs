@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_cache::{Abandonment, Report};
-use forebay_engine::Unsaved;
 
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::Daemon;
+use crate::device::attach;
 use crate::device::state_dir::{self, DurableShard, UnsavedRange};
 use crate::lock::lock;
 use crate::units;
@@ -101,7 +101,10 @@ impl Daemon {
         match state.abandonment(cache.superblock().id)? {
             None => Ok(()),
             Some(mut note) => {
-                note.saved(volume);
+                let mut known = attach::attached_volumes(cache.superblock());
+                if let Some(volume) = known.find(|known| known.name == volume) {
+                    note.saved(volume);
+                }
                 state.abandon(cache.superblock().id, &note)
             }
         }
@@ -109,12 +112,18 @@ impl Daemon {
 
     fn write_abandonment(&self, abandonment: &Abandonment) -> Result<()> {
         let mut admin = self.admin();
-        // A volume that is away has unsaved data too (I25).
-        let name = |range: &Unsaved| admin.name_of(range.volume).ok();
-        let unsaved = abandonment.unsaved.iter().map(|range| {
-            Ok(UnsavedRange {
-                // A list without it would say that nothing is newer in the cache.
-                volume: name(range).context("a volume has no name yet")?,
+        let Some(cache) = &mut admin.cache else {
+            return Ok(());
+        };
+        // A volume that is away has unsaved data too (I25). One that is served no more was given up with
+        // its dirty data.
+        let unsaved = abandonment.unsaved.iter().filter_map(|range| {
+            let id = cache.control.id_of(range.volume)?;
+            let mut records = cache.superblock().volumes.iter();
+            let record = records.find(|record| record.id == id);
+            Some(UnsavedRange {
+                volume: record.expect("a served volume is on record").name.clone(),
+                volume_id: Some(id),
                 offset_bytes: range.offset_bytes,
                 len_bytes: range.len_bytes,
                 in_memory: range.in_memory,
@@ -124,13 +133,10 @@ impl Daemon {
             epoch: abandonment.epoch,
             reason: abandonment.reason.to_owned(),
             time: since_1970().as_secs(),
-            unsaved: unsaved.collect::<Result<_>>()?,
+            unsaved: unsaved.collect(),
             durable: (abandonment.promises.iter())
                 .map(DurableShard::of)
                 .collect(),
-        };
-        let Some(cache) = &mut admin.cache else {
-            return Ok(());
         };
         self.surroundings
             .state

@@ -203,7 +203,8 @@ pub(super) fn open_cache(
     check_copies(wanted, &superblock, &storage)?;
     let unsaved = note
         .as_ref()
-        .map(|note| attach::unsaved_blocks(&superblock, note));
+        .map(|note| attach::unsaved_blocks(&superblock, note))
+        .transpose()?;
     origins.check(&superblock, plan, saves)?;
     origins.check_new(Some(&superblock))?;
     let accepted = Accepted {
