@@ -77,14 +77,26 @@ fn is_change(kind: RequestKind) -> bool {
 }
 
 impl<T> Host<T> {
-    /// Submits the changes whose volume is not frozen any more.
-    pub(crate) fn submit_thawed(&mut self, now: Nanos, memory: &mut dyn Memory) {
+    /// Submits the changes whose volume is not frozen any more, before any that come later.
+    pub fn submit_thawed(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if self.frozen.waiting.is_empty() {
             return;
         }
         for waiting in self.frozen.thawed() {
             self.submit(now, waiting.payload, waiting.request, waiting.bufs, memory);
         }
+    }
+
+    /// Whether a change has to wait before it begins: its volume is frozen (I27), or no answer may
+    /// promise anything as a cache that failed is not on record yet (I22).
+    pub fn is_held(&self, volume: VolumeSlot, kind: RequestKind) -> bool {
+        is_change(kind) && (self.frozen.has(volume) || self.may_not_promise())
+    }
+
+    /// Whether requests that wait for that have memory, which comes back once they need not.
+    #[must_use]
+    pub fn holds_requests(&self) -> bool {
+        !self.frozen.waiting.is_empty() || !self.failure.promises.is_empty()
     }
 
     /// The number of changes of a volume on their way to the shards. Those that wait are not among

@@ -370,6 +370,36 @@ fn one_command_at_a_time_changes_a_mode() {
     assert_eq!(control.begin(second), Err(Refusal::ModeIsChanging));
 }
 
+/// A freeze has a busy client's writes go to the origin: nobody may end that behind its back.
+#[test]
+fn a_passing_mode_is_not_on_record_and_gives_way() {
+    let (mut control, mut world) = (control(), World::new());
+    let freeze = control.begin(Command::Freeze(VOLUME)).expect("it is there");
+    let passing = || Command::PassingMode(VOLUME, Mode::Writethrough);
+    assert_eq!(control.begin(passing()), Err(Refusal::ModeIsChanging));
+    control.interrupt(freeze);
+    control.go_on(freeze, Happened::Begun);
+    control.go_on(freeze, dirty(9, 0));
+    let step = control.go_on(freeze, Happened::Instructed(vec![Answer::Done]));
+    assert!(matches!(step, Step::Ended(Err(_))), "{step:?}");
+
+    assert_eq!(world.carry_out(&mut control, passing()), Ok(()));
+    assert_eq!(world.told, ["Instruct SetMode", "Ended Ok"]);
+    assert_eq!(control.superblock().volumes[0].mode, Mode::Writeback as u8);
+    // It writes through already, and goes on to.
+    let through = world.carry_out(&mut control, Command::Freeze(VOLUME));
+    assert_eq!(through, Ok(()));
+    assert_eq!(times(&world.told, "Instruct SetMode"), 1);
+    for command in [
+        Command::Thaw(VOLUME),
+        Command::SetMode(VOLUME, Mode::Writeback),
+        Command::Freeze(VOLUME),
+    ] {
+        assert_eq!(world.carry_out(&mut control, command), Ok(()));
+    }
+    assert_eq!(times(&world.told, "Instruct SetMode"), 4);
+}
+
 fn times(told: &[String], what: &str) -> usize {
     told.iter().filter(|step| *step == what).count()
 }
@@ -477,6 +507,13 @@ fn a_volume_is_frozen_before_it_is_handed_over() {
     let command = || Command::HandOver(VOLUME);
     assert_eq!(world.carry_out(&mut control, command()), Ok(()));
     order_of(&world.told, "Instruct SetFrozen", "Release VolumeSlot");
+    // To take its block device away, the kernel waits for each of its requests.
+    let release = world
+        .told
+        .iter()
+        .position(|step| step == "Release VolumeSlot");
+    let before = &world.told[..release.expect("its users let go")];
+    assert_eq!(times(before, "Instruct SetFrozen"), 2);
     order_of(&world.told, "Release VolumeSlot", "Instruct SetDetaching");
     order_of(&world.told, "Record Detach", "Instruct RemoveVolume");
     assert_eq!(control.id_of(VOLUME), None);
@@ -488,7 +525,7 @@ fn a_volume_that_cannot_be_handed_over_is_thawed() {
     world.records = vec![Err(FAILED), Ok(())];
     let result = world.carry_out(&mut control, Command::HandOver(VOLUME));
     assert_eq!(result, Err(Refusal::NotRecorded(FAILED)));
-    assert_eq!(times(&world.told, "Instruct SetFrozen"), 2);
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 3);
     assert_eq!(
         world.carry_out(&mut control, Command::HandOver(VOLUME)),
         Ok(())

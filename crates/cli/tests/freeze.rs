@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use support::nbd::Client;
@@ -120,6 +120,63 @@ fn a_frozen_volume_is_whole_on_its_origin_in_every_mode() {
         }
         daemon.stop();
     }
+}
+
+/// More than the daemon has memory for: changes of a frozen volume wait without it, neither fail nor
+/// keep it from others, and all are answered after the thaw.
+#[test]
+fn a_frozen_volume_leaves_memory_to_others() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("other", ORIGIN_BYTES);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(
+        &scratch,
+        "writeback",
+        &["--threads", "1", "--memory", "16M"],
+    );
+    daemon.command(&scratch, &["attach", "other"]);
+    daemon.command(&scratch, &["freeze", "origin", "--for", "never"]);
+    let begun = Arc::new(AtomicU64::new(0));
+    let writers: Vec<JoinHandle<()>> = (0..8)
+        .map(|_| {
+            let mut client = Client::open(&scratch.path("nbd"), "origin")
+                .unwrap()
+                .unwrap();
+            let begun = Arc::clone(&begun);
+            std::thread::spawn(move || {
+                for _ in 0..8 {
+                    client.begin_write(0, &vec![7; MIB as usize]).unwrap();
+                    begun.fetch_add(1, Ordering::SeqCst);
+                }
+                for _ in 0..8 {
+                    assert_eq!(client.reply().unwrap().error, 0);
+                }
+            })
+        })
+        .collect();
+    let mut other = Client::open(&scratch.path("nbd"), "other")
+        .unwrap()
+        .unwrap();
+    let (mut seen, mut since) = (0, 0);
+    while since < 100 {
+        other.write(0, &vec![3; MIB as usize]);
+        assert_eq!(other.read(0, 4096), [3; 4096]);
+        let now = begun.load(Ordering::SeqCst);
+        since = if now > seen { 0 } else { since + 1 };
+        seen = now;
+    }
+    assert!(seen < 64, "all of 64 MiB went into 16 MiB of memory");
+    daemon.command(&scratch, &["thaw", "origin"]);
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let mut client = Client::open(&scratch.path("nbd"), "origin")
+        .unwrap()
+        .unwrap();
+    assert_eq!(client.read(0, 4096), [7; 4096]);
+    drop((client, other));
+    daemon.stop();
 }
 
 #[test]

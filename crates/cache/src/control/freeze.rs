@@ -75,8 +75,8 @@ impl Freeze {
         served.mode_changes = true;
         served.frozen = Frozen::Begun;
         served.holds += 1;
-        let id = served.id;
-        let mode = books.config_of(id).mode;
+        let (id, passing_mode) = (served.id, served.passing_mode);
+        let mode = passing_mode.unwrap_or_else(|| books.config_of(id).mode);
         Ok(Freeze {
             volume,
             mode: (mode == Mode::Writeback).then_some(mode),

@@ -16,13 +16,18 @@ enum At {
 }
 
 /// 1. The volume is frozen: clients wait for the rest alone, and not for most of it.
-/// 2. It is detached, which finds nothing dirty any more.
+/// 2. It is thawed again, for its users to let go: to take a block device away, the kernel waits for
+///    each of its requests. A program that has the device without a claim would wait for this command,
+///    and the command for that program.
+/// 3. It is detached, which finds hardly anything dirty.
 ///
 /// Where one of them fails the volume is served as before.
 #[derive(Debug)]
 pub(super) struct HandOver {
     volume: VolumeSlot,
     at: At,
+    /// It is being thawed, so that its users can let go.
+    thaws_for_release: bool,
 }
 
 impl HandOver {
@@ -30,6 +35,7 @@ impl HandOver {
         Ok(HandOver {
             volume,
             at: At::Freezing(Freeze::new(books, volume)?),
+            thaws_for_release: false,
         })
     }
 
@@ -51,9 +57,18 @@ impl HandOver {
                 },
                 step => step,
             },
+            At::Detaching(_) if self.thaws_for_release => {
+                self.thaws_for_release = false;
+                Step::Release(self.volume)
+            }
             At::Detaching(detach) => match detach.go_on(books, happened, interrupted, progress) {
                 // Where it is not known whether it counts, the volume takes no requests.
                 Step::Ended(Err(why)) if !matches!(why, Refusal::Uncertain(_)) => self.thaws(why),
+                Step::Release(_) => {
+                    books.volume(self.volume).frozen = Frozen::No;
+                    self.thaws_for_release = true;
+                    Step::Instruct(Instruction::SetFrozen(self.volume, false))
+                }
                 step => step,
             },
             At::Thawing(why) => {

@@ -21,6 +21,7 @@ mod drain;
 mod forget;
 mod freeze;
 mod hand_over;
+mod passing_mode;
 mod record;
 mod space;
 mod stop;
@@ -38,6 +39,7 @@ use forebay_engine::Slots;
 use forget::Forget;
 use freeze::{Freeze, Thaw};
 use hand_over::HandOver;
+use passing_mode::PassingMode;
 use record::Recorded;
 use space::{Grow, Shrink};
 use stop::Stop;
@@ -47,6 +49,8 @@ use stop::Stop;
 pub enum Command {
     /// A volume's mode, now and for the next attach.
     SetMode(VolumeSlot, Mode),
+    /// A volume's mode until another is set, which does not go on record.
+    PassingMode(VolumeSlot, Mode),
     /// A volume's name.
     Rename(VolumeSlot, String),
     /// Serve a volume in this larger size (bytes), which its origin has now.
@@ -231,6 +235,8 @@ struct Served {
     /// A command changes its mode: of two at a time some hosts could hear the one last, some the
     /// other.
     mode_changes: bool,
+    /// The mode in force, if it is not for certain that on record.
+    passing_mode: Option<Mode>,
     /// A command makes it larger, likewise.
     grows: bool,
     frozen: Frozen,
@@ -254,6 +260,7 @@ struct Books {
 #[derive(Debug)]
 enum Procedure {
     Recorded(Recorded),
+    PassingMode(PassingMode),
     Drain(Drain),
     Detach(Detach),
     Freeze(Freeze),
@@ -324,6 +331,13 @@ impl Control {
         self.books.served(slot).is_some_and(|volume| volume.away)
     }
 
+    /// Whether a command takes a volume off, or ends them all, or it is not served at all.
+    #[must_use]
+    pub fn leaves(&self, slot: VolumeSlot) -> bool {
+        let served = self.books.served(slot);
+        self.books.stops || served.is_none_or(|volume| volume.leaves)
+    }
+
     /// The id of a served volume.
     #[must_use]
     pub fn id_of(&self, slot: VolumeSlot) -> Option<u32> {
@@ -352,6 +366,9 @@ impl Control {
         let procedure = match command {
             Command::SetMode(volume, mode) => {
                 Procedure::Recorded(Recorded::mode(books, volume, mode)?)
+            }
+            Command::PassingMode(volume, mode) => {
+                Procedure::PassingMode(PassingMode::new(books, volume, mode)?)
             }
             Command::Rename(volume, name) => {
                 Procedure::Recorded(Recorded::name(books, volume, name)?)
@@ -406,6 +423,7 @@ impl Control {
         let gives_way = *interrupted || books.stops;
         let step = match procedure {
             Procedure::Recorded(on) => on.go_on(books, happened),
+            Procedure::PassingMode(on) => on.go_on(books),
             Procedure::Drain(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Detach(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Freeze(on) => on.go_on(books, happened, gives_way, progress),
@@ -464,6 +482,7 @@ impl Books {
             holds: 0,
             drains: 0,
             mode_changes: false,
+            passing_mode: None,
             grows: false,
             frozen: Frozen::No,
         };

@@ -148,7 +148,13 @@ impl Recorded {
             (Change::Enter(_), Some(volume)) => books.volume(volume).comes = false,
             (change, Some(volume)) => {
                 match change {
-                    Change::Mode(..) => books.volume(volume).mode_changes = false,
+                    Change::Mode(..) => {
+                        let served = books.volume(volume);
+                        served.mode_changes = false;
+                        if result.is_ok() {
+                            served.passing_mode = None;
+                        }
+                    }
                     Change::VolumeSize(..) => books.volume(volume).grows = false,
                     _ => {}
                 }

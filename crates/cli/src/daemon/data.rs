@@ -13,7 +13,7 @@
 //! | [`exports`] | the exports that they find |
 //! | [`seats`] | places for those that have opened one |
 //! | [`listener`] | sockets of clients |
-//! | [`held_back`] | requests that wait for a rate |
+//! | [`held_back`] | requests that wait for a rate, or for a thaw |
 //! | [`rate`] | rates of volumes |
 //! | [`tap`] | watching a volume's requests |
 //! | [`shortage`] | how long a request waits for memory |

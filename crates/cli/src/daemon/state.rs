@@ -15,6 +15,7 @@ use super::data::exports::Exports;
 use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
+use super::data::ublk::BlockDevices;
 use super::life::abandonment::FailureRecord;
 use super::life::lost_devices::LostDevice;
 use super::notice::Notice;
@@ -207,8 +208,7 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) plan: Mutex<Plan>,
     /// Held by whoever looks for origins that came or grew.
     pub(in crate::daemon) origin_look: Mutex<()>,
-    /// If volumes are block devices: the longest transfer of those, in bytes.
-    pub(in crate::daemon) block_devices: Option<u32>,
+    pub(in crate::daemon) block_devices: BlockDevices,
     pub(in crate::daemon) notices: Mutex<Sender<Notice>>,
     /// The record of a cache that failed.
     pub(in crate::daemon) failure_record: Mutex<FailureRecord>,

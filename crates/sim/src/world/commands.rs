@@ -361,7 +361,10 @@ impl World<'_> {
                     self.volumes[usize::from(slot.0)].hidden = 0;
                 }
             }
-            Command::Drain { .. } | Command::Copies(_) | Command::AllOnTwo => {}
+            Command::Drain { .. }
+            | Command::PassingMode(..)
+            | Command::Copies(_)
+            | Command::AllOnTwo => {}
             Command::Detach(slot) => self.detach_ended(slot.0, result)?,
             Command::HandOver(slot) => {
                 self.counts().add("handed over", u64::from(result.is_ok()));

@@ -1,17 +1,18 @@
 //! Which block device a volume is, and what its users are told.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use forebay_engine::format::VolumeState;
 use forebay_engine::{MAX_REQUEST_BYTES, VolumeSlot};
 use forebay_frontend::ublk::device::Owner;
 use forebay_frontend::ublk::parameters::Parameters;
 use ring::digest::{Context, SHA256};
 
-use super::rename::DETACHED;
 use crate::daemon::data::ublk::export::{self, Exported, Wanted};
 use crate::daemon::data::ublk::{in_use, path};
-use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
+use crate::daemon::state::{CacheSide, Daemon, VolumeSide};
+use crate::device::network::uri;
 use crate::failure::{describe, refuse};
+use crate::lock::lock;
 use crate::settings::Rates;
 
 /// The optimal length where the origin does not say one, in bytes.
@@ -20,32 +21,53 @@ const OPTIMAL_BYTES: u32 = 64 << 10;
 impl Daemon {
     /// Makes every volume a block device that is not one yet, if that is wanted.
     pub(in crate::daemon) fn export_block_devices(&self) -> Result<()> {
-        let volumes = self.admin().volumes.clone();
-        let not_yet = volumes
-            .iter()
-            .filter(|volume| volume.block_device.is_none());
-        for volume in not_yet {
-            self.export_block_device(volume)?;
+        let slots: Vec<VolumeSlot> = self.admin().volumes.iter().map(|on| on.slot).collect();
+        for slot in slots {
+            self.export_block_device(slot)?;
         }
         Ok(())
     }
 
-    /// Makes a volume a block device, if that is wanted.
-    pub(super) fn export_block_device(&self, volume: &VolumeSide) -> Result<()> {
-        let Some(most_bytes) = self.block_devices else {
+    /// Makes a volume a block device, if that is wanted and it is none yet. One that is being taken off
+    /// gets none: the next volume of its number would be served there.
+    pub(super) fn export_block_device(&self, slot: VolumeSlot) -> Result<()> {
+        let Some(most_bytes) = self.block_devices.most_bytes else {
             return Ok(());
         };
+        let closed = lock(&self.block_devices.closed);
+        if *closed {
+            return Ok(());
+        }
         let wanted = {
             let admin = self.admin();
-            let volume = as_it_is(&admin, volume)?;
-            wanted(volume, admin.cache.as_ref(), most_bytes)
+            let cache = admin.cache.as_ref();
+            let volume = admin.volume(slot);
+            let leaves = cache.is_some_and(|cache| cache.control.leaves(slot));
+            match volume.filter(|volume| volume.block_device.is_none() && !leaves) {
+                None => return Ok(()),
+                Some(volume) => wanted(volume, cache, most_bytes),
+            }
         };
-        let exported = export::export(&self.links, &wanted)?;
-        self.note_block_device(volume, Some(exported));
+        let exported = match export::export(&self.links, &wanted) {
+            Ok(exported) => exported,
+            Err(error) => {
+                // A device that could not be taken over, but has its queues here, leaves with its volume.
+                let half_way = export::half_way(&self.links, &wanted);
+                self.note_block_device(slot, half_way);
+                return Err(error);
+            }
+        };
+        self.note_block_device(slot, Some(exported));
+        drop(closed);
         if exported.size_bytes < wanted.parameters.size_bytes {
-            self.grow_block_device(volume.slot);
+            self.grow_block_device(slot);
         }
         Ok(())
+    }
+
+    /// Makes no block devices any more: the daemon stops.
+    pub(in crate::daemon) fn close_block_devices(&self) {
+        *lock(&self.block_devices.closed) = true;
     }
 
     /// Gives a volume's block device, if it is one, the size that the volume has by now. Where that
@@ -57,6 +79,7 @@ impl Daemon {
     }
 
     fn try_to_grow_block_device(&self, slot: VolumeSlot) -> Result<()> {
+        let _closed = lock(&self.block_devices.closed);
         let side = self.admin().volume(slot).cloned();
         let Some(volume) = side else { return Ok(()) };
         let Some(number) = volume.block_device else {
@@ -64,7 +87,7 @@ impl Daemon {
         };
         let size_bytes = whole_blocks_bytes(&volume);
         if export::grow(&self.links, slot, number, size_bytes)? {
-            self.note_block_device(&volume, Some(Exported { number, size_bytes }));
+            self.note_block_device(slot, Some(Exported { number, size_bytes }));
         } else {
             tracing::warn!(
                 "{} keeps its old size: the kernel cannot change that of a block device in use (Linux 6.16 and newer \
@@ -76,18 +99,20 @@ impl Daemon {
         Ok(())
     }
 
-    fn note_block_device(&self, volume: &VolumeSide, exported: Option<Exported>) {
+    fn note_block_device(&self, slot: VolumeSlot, exported: Option<Exported>) {
         let mut admin = self.admin();
         let mut known = admin.volumes.iter_mut();
-        if let Some(known) = known.find(|known| known.slot == volume.slot) {
+        if let Some(known) = known.find(|known| known.slot == slot) {
             known.block_device = exported.map(|exported| exported.number);
             known.block_device_bytes = exported.map_or(0, |exported| exported.size_bytes);
         }
     }
 
     /// Refuses if somebody would lose a volume's block device.
-    pub(super) fn check_unused(volume: &VolumeSide, instead: &str) -> Result<()> {
-        if let Some(number) = volume.block_device
+    pub(super) fn check_unused(&self, slot: VolumeSlot, instead: &str) -> Result<()> {
+        let volume = self.admin().volume(slot).cloned();
+        if let Some(volume) = volume
+            && let Some(number) = volume.block_device
             && let Some(user) = in_use::user_of(path(number).as_ref())?
         {
             refuse!(
@@ -100,19 +125,21 @@ impl Daemon {
     }
 
     /// Takes a volume's block device away, if it is one.
-    pub(in crate::daemon) fn remove_block_device(&self, volume: &VolumeSide) -> Result<()> {
+    pub(in crate::daemon) fn remove_block_device(&self, slot: VolumeSlot) -> Result<()> {
+        let _closed = lock(&self.block_devices.closed);
+        let volume = self.admin().volume(slot).cloned();
+        let Some(volume) = volume else { return Ok(()) };
         let Some(number) = volume.block_device else {
             return Ok(());
         };
-        let name = as_it_is(&self.admin(), volume)?.name.clone();
         // The driver waits for every request, also for those that wait for their volume's rate.
-        self.put_rates_into_force(volume, Rates::default())?;
-        let removed = export::remove(&self.links, volume.slot, &name, number);
+        self.put_rates_into_force(&volume, Rates::default())?;
+        let removed = export::remove(&self.links, slot, &volume.name, number);
         if removed.is_err() {
-            self.put_rates_into_force(volume, volume.own.rates)?;
+            self.put_rates_into_force(&volume, volume.own.rates)?;
         }
         removed?;
-        self.note_block_device(volume, None);
+        self.note_block_device(slot, None);
         Ok(())
     }
 
@@ -130,11 +157,6 @@ impl Daemon {
             export::rename(&volume.name, number);
         }
     }
-}
-
-/// A volume that may have been renamed since it was looked up.
-fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide> {
-    admin.volume(volume.slot).context(DETACHED)
 }
 
 fn logical_block_bytes(volume: &VolumeSide) -> u32 {
@@ -185,7 +207,12 @@ fn owner(volume: &VolumeSide, cache: Option<&CacheSide>) -> Owner {
             identity.update(&cache.0);
             identity.update(&volume.to_le_bytes());
         }
-        None => identity.update(volume.device.identity().as_bytes()),
+        None => {
+            identity.update(volume.device.identity().as_bytes());
+            // Other servers may have an export of that name.
+            let place = uri::place(volume.device.path()).unwrap_or_default();
+            identity.update(place.as_bytes());
+        }
     }
     let digest = identity.finish();
     let mut first = [0; 4];

@@ -93,8 +93,12 @@ struct Run<'a, 'b> {
     passes_shut_out: bool,
     /// Since when changes of its volume wait.
     clients_wait: Option<Instant>,
+    /// And for how long they did before.
+    clients_waited: Duration,
     /// The command's effect can no longer be taken back.
     is_final: bool,
+    /// Somebody listens.
+    is_told: bool,
 }
 
 impl Daemon {
@@ -121,7 +125,9 @@ impl Daemon {
             unseen: None,
             passes_shut_out,
             clients_wait: None,
+            clients_waited: Duration::ZERO,
             is_final: false,
+            is_told: true,
         };
         let result = run.run_through();
         if let Some(error) = run.in_use {
@@ -144,9 +150,10 @@ impl Daemon {
         Ok(Done {
             slot: run.slot,
             progress: run.progress(),
-            clients_waited: run
-                .clients_wait
-                .map_or(Duration::ZERO, |since| since.elapsed()),
+            clients_waited: run.clients_waited
+                + run
+                    .clients_wait
+                    .map_or(Duration::ZERO, |since| since.elapsed()),
         })
     }
 
@@ -233,8 +240,7 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let progress = self.progress();
-        let goes_on = (self.hooks.tell)(progress);
-        if !goes_on && !self.is_final {
+        if !self.tell_client(progress) && !self.is_final {
             self.interrupt()?;
         }
         let short = self.looks < FIRST_LOOKS;
@@ -261,6 +267,9 @@ impl Run<'_, '_> {
             self.slot = Some(*slot);
         }
         if let Instruction::SetFrozen(_, on) = instruction {
+            self.clients_waited += self
+                .clients_wait
+                .map_or(Duration::ZERO, |since| since.elapsed());
             self.clients_wait = on.then(Instant::now);
             // Clients wait for each look.
             self.looks = 0;
@@ -335,10 +344,17 @@ impl Run<'_, '_> {
                 answered => return answered,
             }
             let progress = self.progress();
-            if !(self.hooks.tell)(progress) && !self.is_final {
+            if !self.tell_client(progress) && !self.is_final {
                 return Err(RecvTimeoutError::Timeout);
             }
         }
+    }
+
+    /// Says how far the command is; whether anybody listens. Who does not take a message for ten seconds
+    /// is not told another: each would take as long.
+    fn tell_client(&mut self, progress: Progress) -> bool {
+        self.is_told = self.is_told && (self.hooks.tell)(progress);
+        self.is_told
     }
 
     fn passes_by(&self, slot: VolumeSlot) -> bool {

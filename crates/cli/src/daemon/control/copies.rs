@@ -1,7 +1,6 @@
 //! Dirty data on one device or on two, by command (I28).
 
 use anyhow::Result;
-use forebay_cache::Instruction;
 use forebay_cache::control::Command;
 use forebay_engine::{Mode, Storage, Superblock, VolumeSlot};
 
@@ -91,16 +90,16 @@ impl Daemon {
                 true => Mode::Writethrough,
                 false => on_record,
             };
-            // Another mode than these two is of a command that is on its way.
             let now: Option<Mode> = volume.mode.parse().ok();
             let is_other = now.is_some_and(|now| now != wanted);
             if !is_other || on_record != Mode::Writeback {
                 continue;
             }
-            let instruction = Instruction::SetMode(slot, wanted);
-            self.each_worker(move |worker| {
-                worker.host.instruct(&instruction);
-            })?;
+            // A command that changes the mode, as a freeze does, has precedence; a look follows.
+            if let Err(error) = self.carry_out_at_once(Command::PassingMode(slot, wanted)) {
+                tracing::debug!("the mode of {} stays: {}", volume.name, describe(&error));
+                continue;
+            }
             let said = format!(
                 "volume {} is now in mode {}, while {}",
                 volume.name,

@@ -13,6 +13,7 @@ use super::volumes::Progress;
 use crate::daemon::state::{Daemon, Freeze, VolumeSide};
 use crate::failure::{refuse, wrong_usage};
 use crate::quoting::in_shell;
+use crate::thread;
 use crate::units::duration;
 
 impl Daemon {
@@ -33,7 +34,12 @@ impl Daemon {
         tracing::info!("{text}");
         self.events.note_of(name, "freeze", text);
         if let Some(most) = most {
-            self.thaw_after(most, volume.slot, began);
+            // Nobody would thaw it.
+            if let Err(error) = self.thaw_after(most, volume.slot, began) {
+                self.carry_out_at_once(Command::Thaw(volume.slot))?;
+                self.set_freeze(volume.slot, None);
+                return Err(error.context(format!("volume {name} is not frozen")));
+            }
         }
         Ok(json!({
             "name": name,
@@ -72,9 +78,14 @@ impl Daemon {
     }
 
     /// Thaws a volume by itself, unless somebody does it before.
-    fn thaw_after(self: &Arc<Daemon>, most: Duration, slot: VolumeSlot, began: Instant) {
+    fn thaw_after(
+        self: &Arc<Daemon>,
+        most: Duration,
+        slot: VolumeSlot,
+        began: Instant,
+    ) -> Result<()> {
         let daemon = Arc::downgrade(self);
-        std::thread::spawn(move || {
+        thread::start("forebay-thaw", move || {
             std::thread::sleep(most);
             let Some(daemon) = daemon.upgrade() else {
                 return;
@@ -97,7 +108,8 @@ impl Daemon {
                 // A stop, or a thaw that came at the same moment.
                 Err(error) => tracing::info!("volume {}: {error}", volume.name),
             }
-        });
+        })
+        .map(drop)
     }
 
     /// Thaws all volumes before a stop: whoever took a snapshot hears of it when there is no daemon to

@@ -250,7 +250,7 @@ impl MethodCall<'_> {
             let instead = "unmount it or take it out of use first, or have its users wait for the next daemon with --keep-devices";
             volumes
                 .iter()
-                .try_for_each(|volume| Daemon::check_unused(volume, instead))?;
+                .try_for_each(|volume| daemon.check_unused(volume.slot, instead))?;
         }
         if given.drain {
             for volume in volumes {

@@ -9,6 +9,7 @@
 use std::io::BufReader;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
@@ -26,6 +27,9 @@ use crate::thread;
 const RECORD: &str = "org.forebay.Record";
 /// The most connections at a time.
 const CONNECTIONS: usize = 64;
+
+/// For so long a client may take nothing of an answer.
+const SLOWEST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Serves the control socket from a thread of its own, each client from another.
 pub(in crate::daemon) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
@@ -50,6 +54,14 @@ pub(in crate::daemon) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> R
 
 /// Serves a client from a thread of its own.
 fn begin(daemon: &Arc<Daemon>, visitors: &Arc<Visitors<UnixStream>>, stream: UnixStream) {
+    // A client that takes nothing any more, as one that is stopped, is gone: its command stands still
+    // meanwhile, and a stop waits for that.
+    if let Err(error) = stream.set_write_timeout(Some(SLOWEST_ANSWER)) {
+        return seldom::COMMANDS.warn(format_args!(
+            "a command was turned away: {}",
+            failure::in_words(&error)
+        ));
+    }
     let stream = Arc::new(stream);
     let Some((visit, took)) = visitors.let_in(&stream) else {
         let busy =
@@ -118,5 +130,7 @@ fn record(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> Result<()> 
         return Err(Usage(told.to_owned()).into());
     }
     let volume = daemon.find_volume(call.given()?.name.as_deref())?;
+    // A recording waits for its reader, and counts what it leaves out meanwhile.
+    stream.set_write_timeout(None)?;
     daemon.record(&volume, stream)
 }

@@ -14,7 +14,6 @@ use crate::config::VolumePlan;
 use crate::daemon::data::exports;
 use crate::daemon::data::served::ServedVolume;
 use crate::daemon::data::ublk;
-use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::same_device::Identity;
@@ -130,16 +129,6 @@ impl Daemon {
             ),
             (None, None) => wrong_usage!("say which volume; there are: {}", names.join(", ")),
         }
-    }
-
-    pub(super) fn each_worker(
-        &self,
-        task: impl Fn(&mut Worker) + Clone + Send + 'static,
-    ) -> Result<()> {
-        for link in &self.links {
-            link.call(task.clone())?;
-        }
-        Ok(())
     }
 
     /// Switches a volume's mode, now and for the next attach.
@@ -267,7 +256,7 @@ impl Daemon {
         let said = format!("volume {} is attached", origin.name);
         self.events.note_of(&origin.name, "attach", said);
         self.follow(&side)?;
-        self.export_block_device(&side)
+        self.export_block_device(slot)
             .with_context(|| format!("volume {} is attached, but could not be made a block device; mend the cause, detach and attach it again, or use it over NBD", side.name))?;
         let admin = self.admin();
         let attached = admin.volume(slot).into_iter();
@@ -309,12 +298,13 @@ impl Daemon {
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Done> {
         self.check_has_cache(&volume.name, done, "stop the daemon instead")?;
-        let unused = || Self::check_unused(volume, "unmount it or take it out of use first");
+        let slot = volume.slot;
+        let unused = || self.check_unused(slot, "unmount it or take it out of use first");
         unused()?;
         let block_bytes = self.admin().block_bytes();
         let release = || {
             unused()?;
-            self.remove_block_device(volume)
+            self.remove_block_device(slot)
         };
         let hooks = Hooks {
             release: Box::new(release),

@@ -1,7 +1,7 @@
 //! An NBD client of this thread: its socket on one side, its protocol machine on the other.
 
 use forebay_cache::Unheard;
-use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
+use forebay_engine::{Buf, Memory, Nanos, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::{
     Command, Connection, ErrorCode, Event, OutputPart, Parts, Phase, Request, Ticket,
 };
@@ -53,7 +53,7 @@ pub(super) struct Client {
     blocked: Option<Blocked>,
     /// Failures of flushes that an answer to it tells of, until all answers are sent (I10).
     unheard: Option<Unheard>,
-    /// Its volume's rate is used up: nothing is read from it.
+    /// Its volume's rate is used up, or its change waits for a thaw: nothing is read from it.
     held_back: bool,
     /// Kept until nothing of the client is left.
     seat: Seat,
@@ -208,16 +208,25 @@ impl Worker {
         let Some(client) = self.clients.get_mut(id) else {
             return false;
         };
+        if client.held_back {
+            return false;
+        }
         let volume = client.volume;
-        let (offset_bytes, len_bytes) = match &client.blocked {
+        let (kind, offset_bytes, len_bytes) = match &client.blocked {
             None => return true,
-            Some(Blocked::Read(request)) => (request.offset_bytes, request.len_bytes),
+            Some(Blocked::Read(request)) => {
+                (RequestKind::Read, request.offset_bytes, request.len_bytes)
+            }
             Some(Blocked::Payload {
                 offset_bytes,
                 len_bytes,
                 ..
-            }) => (*offset_bytes, *len_bytes),
+            }) => (RequestKind::Write { fua: false }, *offset_bytes, *len_bytes),
         };
+        if self.hold_change(HeldBack::Client(id), volume, (kind, len_bytes)) {
+            self.read_no_further(id);
+            return false;
+        }
         let parts = self.alloc_parts(volume, offset_bytes, len_bytes);
         if parts.is_none() && self.memory_will_return() {
             self.starving.push(id);
@@ -440,6 +449,11 @@ impl Worker {
                 seldom::HELD_UP.warn(format_args!(
                     "a client does not send the data of its write while others wait for memory; its connection is closed"
                 ));
+                client.cut();
+                client.queue(&mut self.busy);
+            }
+            // Nothing is read from it, so that the end of its connection is not seen by that.
+            if client.held_back && !client.gone && client.socket.has_hung_up() {
                 client.cut();
                 client.queue(&mut self.busy);
             }

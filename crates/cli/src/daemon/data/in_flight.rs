@@ -92,13 +92,18 @@ impl Worker {
             })
     }
 
+    /// This thread's part of the memory, in bytes.
+    pub(super) fn arena_share_bytes(&self) -> usize {
+        self.arena.view().len_bytes() / self.peers.len().max(1)
+    }
+
     fn alloc_parts_at_hand(
         &mut self,
         volume: VolumeSlot,
         offset_bytes: u64,
         len_bytes: u32,
     ) -> Option<Parts> {
-        let reserve_bytes = self.arena.view().len_bytes() / self.peers.len().max(1) / 4;
+        let reserve_bytes = self.arena_share_bytes() / 4;
         if self.arena.free_bytes() < reserve_bytes + len_bytes as usize {
             return None;
         }

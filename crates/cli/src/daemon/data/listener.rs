@@ -6,15 +6,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy};
 use forebay_io::{DAEMON_END_TIMEOUT, retry_for};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 
 use crate::failure::{Refused, refuse};
 use crate::network::access::SocketAccess;
 use crate::network::nbd::{Address, Tls};
 use crate::quoting::in_uri;
+
+/// A client that sent nothing for so long is asked by the kernel whether it is there.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+/// And again, as often as [`PROBES`] says.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
 
 /// A client's socket.
 #[derive(Debug)]
@@ -29,6 +38,16 @@ impl Socket {
             Socket::Unix(stream) => stream.as_fd(),
             Socket::Tcp(stream) => stream.as_fd(),
         }
+    }
+
+    /// Whether the other end is closed, or the connection has failed.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut polled = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::RDHUP)];
+        poll(&mut polled, Some(&at_once)).is_ok() && !polled[0].revents().is_empty()
     }
 
     /// Ends transfers that are under way on the ring, too.
@@ -127,6 +146,7 @@ impl Listener {
                 let (stream, peer) = listener.accept()?;
                 // Replies are gathered before they are sent; to wait for more would only delay.
                 stream.set_nodelay(true)?;
+                end_if_silent(&stream)?;
                 let policy = TlsPolicy::choose(Peer::Tcp, tls.server.as_ref(), tls.insecure)
                     .map_err(refused)?;
                 Ok((Socket::Tcp(stream), policy, From::Address(peer.ip())))
@@ -144,6 +164,16 @@ impl Listener {
             },
         }
     }
+}
+
+/// Has the kernel end the connection of a client that is gone without a word, as after a power cut: it
+/// would keep its seat for ever.
+fn end_if_silent(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    Ok(())
 }
 
 /// Where clients find the daemon.
@@ -222,4 +252,20 @@ pub(in crate::daemon) fn bind_unix(path: &Path, access: &SocketAccess) -> Result
         })?;
     }
     access.given_to(path, || UnixListener::bind(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_client_is_asked_whether_it_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        end_if_silent(&accepted).unwrap();
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), PROBE_AFTER);
+        drop(client);
+    }
 }

@@ -9,6 +9,7 @@ impl Worker {
     pub(super) fn memory_will_return(&mut self) -> bool {
         let comes_back = self.host.requests() > 0
             || !self.done.is_empty()
+            || self.host.holds_requests()
             || self.driver.in_flight() > 0
             || self.clients.iter_mut().any(|client| client.holds_memory())
             || self.release_spare_memory();

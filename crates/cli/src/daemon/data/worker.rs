@@ -29,7 +29,7 @@ use forebay_io::{
 
 use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
-use super::held_back::HeldBackList;
+use super::held_back::{HeldBackList, HeldChange};
 use super::in_flight::{InFlight, Requester};
 use super::link::{Link, Message};
 use super::served::{Clock, ServedVolume, TimedDevice};
@@ -96,6 +96,7 @@ pub(in crate::daemon) struct Worker {
     pub(super) shortage: Option<Shortage>,
     /// Requests that wait for their volume's rate.
     pub(super) held_back: HeldBackList,
+    pub(super) held_changes: Vec<HeldChange>,
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
     /// Shards whose long writes were issued this turn, and have no checksums yet.
@@ -169,6 +170,7 @@ impl Worker {
             starving: Vec::new(),
             shortage: None,
             held_back: HeldBackList::default(),
+            held_changes: Vec::new(),
             released: Vec::new(),
             long_writes: Vec::new(),
             has_finished: false,
@@ -302,6 +304,7 @@ impl Worker {
             .iter_mut()
             .filter(|client| client.volume == slot)
             .count();
+        let used = used + self.ublk.queues_of(slot);
         if used > 0 {
             return Err(used as u64);
         }
@@ -449,6 +452,9 @@ impl Worker {
         self.completions = completions;
         self.housekeep();
         self.wake_held_back();
+        // What waits with memory came before what waits without.
+        self.host.submit_thawed(self.now, &mut self.arena);
+        self.wake_held_changes();
         // Replies free slots and buffers, so that requests which waited can go on.
         loop {
             self.wake_starving();

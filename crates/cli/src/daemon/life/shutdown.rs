@@ -175,6 +175,7 @@ fn say(what: &str) {
 /// Takes away the block devices that nobody uses. The users of the others wait for the next
 /// daemon: to fail their requests would cost them data.
 fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
+    daemon.close_block_devices();
     let volumes = daemon.admin().volumes.clone();
     for volume in volumes {
         let Some(number) = volume.block_device else {
@@ -185,7 +186,7 @@ fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
             Devices::KeepUsed => in_use::user_of(path(number).as_ref())?,
         };
         match user {
-            None => daemon.remove_block_device(&volume)?,
+            None => daemon.remove_block_device(volume.slot)?,
             Some(user) => tracing::warn!(
                 "{} (volume {}) is {user}: its users wait until a daemon serves it again",
                 path(number),

@@ -20,6 +20,7 @@ use crate::daemon::control::{answer, away, socket};
 use crate::daemon::data::entrance::{Entrance, EntranceParts};
 use crate::daemon::data::listener::{Listener, Listening, bind_unix, nobody_listens};
 use crate::daemon::data::served::Clock;
+use crate::daemon::data::ublk::BlockDevices;
 use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::observe::events::Events;
@@ -251,7 +252,7 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
         dashboard: Dashboard::default(),
         control_path,
         surroundings,
-        block_devices: plan.ublk.then_some(limits.max_request_bytes),
+        block_devices: BlockDevices::new(plan.ublk.then_some(limits.max_request_bytes)),
         notices: Mutex::new(notices),
         failure_record: Mutex::new(FailureRecord::new(workers)),
         plan: Mutex::new(plan),
@@ -389,14 +390,25 @@ fn run(
 
 /// Reads the configuration again. A terminal that is closed sends this signal as well, so a daemon
 /// without a configuration file goes on.
+///
+/// A new volume's disk may not answer, and another reload may wait for one. So this has a thread of its
+/// own: notices go on, such as that a cache failed, which is put on record here.
 fn reload_for_signal(daemon: &Arc<Daemon>) {
-    if lock(&daemon.plan).source.is_none() {
-        tracing::info!(
-            "SIGHUP came: there is no configuration file to read again, the daemon goes on"
-        );
-        return;
-    }
-    if let Err(error) = daemon.reload_by_signal() {
+    let daemon = Arc::clone(daemon);
+    let begun = thread::start("forebay-reload", move || {
+        if lock(&daemon.plan).source.is_some() {
+            not_read_again(daemon.reload_by_signal());
+        } else {
+            tracing::info!(
+                "SIGHUP came: there is no configuration file to read again, the daemon goes on"
+            );
+        }
+    });
+    not_read_again(begun.map(drop));
+}
+
+fn not_read_again(result: Result<()>) {
+    if let Err(error) = result {
         tracing::error!(
             "SIGHUP came: the configuration was not read again: {}",
             crate::failure::describe(&error)

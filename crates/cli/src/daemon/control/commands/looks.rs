@@ -14,6 +14,8 @@ use crate::daemon::control::served_storage::{failures_of, flush_served};
 use crate::daemon::data::link::Link;
 use crate::daemon::state::VolumeSide;
 use crate::device::fingerprint::{self, Marks};
+use crate::failure;
+use crate::thread;
 use crate::wall_clock::since_1970;
 
 /// Why an origin could not be looked at, and what could not be done.
@@ -74,10 +76,15 @@ impl Run<'_, '_> {
     ) -> Result<Result<T, NoLook>> {
         let (sender, receiver) = channel();
         let volume = volume.clone();
-        std::thread::spawn(move || {
+        let started = thread::start("forebay-look", move || {
             // Nobody waits for it any more, if the command was interrupted.
             let _ = sender.send(look(&volume));
         });
+        if let Err(error) = started {
+            tracing::error!("{}", failure::describe(&error));
+            // The command ends as after a failed read, in order.
+            return Ok(Err((DeviceError::Io, "cannot start a thread to read")));
+        }
         let looked = self.await_answer(&receiver);
         if let Err(RecvTimeoutError::Timeout) = looked {
             self.interrupt()?;

@@ -65,6 +65,22 @@ pub(in crate::daemon) fn export(links: &[Link], wanted: &Wanted) -> Result<Expor
     Ok(exported)
 }
 
+/// The device of a volume that could not be taken over, if a worker serves queues of it all the same.
+pub(in crate::daemon) fn half_way(links: &[Link], wanted: &Wanted) -> Option<Exported> {
+    let slot = wanted.slot;
+    let mut queues = links
+        .iter()
+        .map(|link| link.call(move |worker| worker.ublk.queues_of(slot)));
+    if !queues.any(|queues| queues.is_ok_and(|queues| queues > 0)) {
+        return None;
+    }
+    let device = find(&mut UblkControl::open().ok()?, wanted.owner).ok()??;
+    Some(Exported {
+        number: device.number,
+        size_bytes: wanted.parameters.size_bytes,
+    })
+}
+
 /// Gives a block device in use the larger size of its volume. False if the driver cannot: Linux
 /// can since 6.16.
 pub(in crate::daemon) fn grow(
@@ -151,6 +167,8 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<Ex
         .and_then(|()| serve_queues(links, wanted.slot, wanted.parameters.size_bytes, &info))
         .and_then(|()| start(control, info.number, commands::START_DEVICE));
     if let Err(error) = started {
+        // It has the driver let go of the tags, which workers wait for.
+        let _ = control.command(commands::STOP_DEVICE, info.number, 0, &mut []);
         remove_from(links, wanted.slot);
         // The error that matters is why it could not be started.
         let _ = delete(control, info.number);

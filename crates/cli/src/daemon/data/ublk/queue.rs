@@ -127,6 +127,12 @@ impl Queues {
         !self.arrived.is_empty()
     }
 
+    /// The number of queues of a volume.
+    pub(in crate::daemon) fn queues_of(&self, volume: VolumeSlot) -> usize {
+        let queues = self.queues.ids().filter_map(|place| self.queues.get(place));
+        queues.filter(|queue| queue.volume == volume).count()
+    }
+
     /// Has a request that was held back begin with the others.
     pub(in crate::daemon) fn begin_again(&mut self, place: u32, tag: u16) {
         self.push(place, tag, false);
@@ -248,7 +254,13 @@ impl Worker {
                 return true;
             }
         };
-        let range = (request.offset_bytes, request.len_bytes);
+        let (kind, range) = (request.kind, (request.offset_bytes, request.len_bytes));
+        if !again && self.hold_change(HeldBack::Tag(place, tag), volume, (kind, range.1)) {
+            return true;
+        }
+        let Some(queue) = self.ublk.queues.get_mut(place) else {
+            return true;
+        };
         let memory = queue.memory_of(place, tag, &request).filter(|_| !again);
         let is_one = || self.host.is_for_one_shard_here(volume, range.0, range.1);
         let straight = memory.filter(|_| is_one());
