@@ -133,7 +133,7 @@ fn a_frozen_volume_leaves_memory_to_others() {
     let daemon = Daemon::cached(
         &scratch,
         "writeback",
-        &["--threads", "1", "--memory", "16M"],
+        &["--threads", "1", "--memory", "32M"],
     );
     daemon.command(&scratch, &["attach", "other"]);
     daemon.command(&scratch, &["freeze", "origin", "--for", "never"]);
@@ -166,7 +166,7 @@ fn a_frozen_volume_leaves_memory_to_others() {
         since = if now > seen { 0 } else { since + 1 };
         seen = now;
     }
-    assert!(seen < 64, "all of 64 MiB went into 16 MiB of memory");
+    assert!(seen < 64, "all of 64 MiB went into 32 MiB of memory");
     daemon.command(&scratch, &["thaw", "origin"]);
     for writer in writers {
         writer.join().unwrap();
