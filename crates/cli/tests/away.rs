@@ -159,7 +159,7 @@ fn its_data_is_written_to_a_file_and_each_volume_is_drained_or_detached_alone() 
     assert_eq!(saved.len() as u64, 16 * MIB);
     assert_eq!(saved[7 * 4096..9 * 4096], [2; 8192]);
     assert_eq!(saved[4096..7 * 4096], [0; 6 * 4096]);
-    forebay_says(&scratch, &rescue, 1, &["saved", "--force"]);
+    forebay_says(&scratch, &rescue, 3, &["saved", "--force"]);
     let typo = ["rescue", "tow", "--cache", "cache", "--to", "other"];
     forebay_says(&scratch, &typo, 2, &["no volume `tow`", "two"]);
 
