@@ -220,6 +220,15 @@ fn a_long_write_goes_past_a_cache_device_that_gains_nothing() {
     (0..8).for_each(|_| cache.transfer(Device::Origin(VOLUME), Nanos(20_000_000)));
     cache.flush(Device::Origin(VOLUME));
     assert_eq!(cache.write(64, 256 << 10), None, "it is half as fast");
+    let mut cache = with_a_fast_origin();
+    (0..7).for_each(|_| cache.transfer(Device::Origin(VOLUME), Nanos(20_000_000)));
+    assert_eq!(
+        cache.write(64, 256 << 10),
+        sooner,
+        "what it may hold in memory"
+    );
+    cache.transfer(Device::Origin(VOLUME), Nanos(20_000_000));
+    assert_eq!(cache.write(64, 256 << 10), None, "more than it holds");
 }
 
 #[test]

@@ -55,10 +55,9 @@ impl LongRun {
         } else if self.bytes >= WINDOW_BYTES {
             let took = now.since(self.began_at.unwrap_or(now));
             if self.busy.0 >= took.0 / 2 {
-                let rate = |time: Nanos| (self.bytes as f64 * 1e9 / time.0.max(1) as f64) as u64;
                 let rates = Rates {
-                    while_busy: rate(self.busy),
-                    lasting: rate(took),
+                    while_busy: rate(self.bytes, self.busy),
+                    lasting: rate(self.bytes, took),
                 };
                 self.known = Some((rates, now));
             }
@@ -73,11 +72,26 @@ impl LongRun {
         self.began_at = None;
     }
 
-    /// The rates, if they are known.
+    /// The rates, if they are known. Of a window that no flush has ended yet the device may still hold a
+    /// part in its memory, so that its rate is the most that the device can go on with. A stream that
+    /// nobody flushes would hide for its whole length that the window before was too good.
     pub(super) fn rates(&self, now: Nanos) -> Option<Rates> {
         let (rates, at) = self.known?;
+        let most = match self.bytes {
+            WINDOW_BYTES.. => rate(self.bytes, self.busy),
+            _ => u64::MAX,
+        };
+        let rates = Rates {
+            while_busy: rates.while_busy.min(most),
+            lasting: rates.lasting.min(most),
+        };
         (now.since(at) <= STALE).then_some(rates)
     }
+}
+
+/// Bytes a second.
+fn rate(bytes: u64, time: Nanos) -> u64 {
+    (bytes as f64 * 1e9 / time.0.max(1) as f64) as u64
 }
 
 #[cfg(test)]
@@ -133,6 +147,34 @@ mod tests {
         let rates = run.rates(now).expect("known");
         assert!(rates.while_busy > 440_000_000, "{rates:?}");
         assert!(rates.lasting < 300_000_000, "{rates:?}");
+    }
+
+    #[test]
+    fn a_stream_without_a_flush_is_no_faster_than_it_goes() {
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        writes(&mut run, &mut now, 64, Nanos(2_000_000), Nanos(0));
+        assert!(
+            run.rates(now)
+                .is_some_and(|rates| rates.lasting > 500_000_000)
+        );
+        let unflushed = |run: &mut LongRun, now: &mut Nanos, count: u32, each: Nanos| {
+            for _ in 0..count {
+                run.begins(*now);
+                *now = now.after(each);
+                run.ends(*now, Some(1 << 20));
+            }
+        };
+        unflushed(&mut run, &mut now, 63, Nanos(8_000_000));
+        assert!(
+            run.rates(now)
+                .is_some_and(|rates| rates.lasting > 500_000_000)
+        );
+        unflushed(&mut run, &mut now, 1, Nanos(8_000_000));
+        let rates = run.rates(now).expect("known");
+        assert!(rates.lasting < 132_000_000, "{rates:?}");
+        unflushed(&mut run, &mut now, 1000, Nanos(1_000_000));
+        let rates = run.rates(now).expect("known");
+        assert!(rates.lasting > 400_000_000, "it recovered: {rates:?}");
     }
 
     #[test]
