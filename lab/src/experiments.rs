@@ -132,6 +132,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "frozen",
+        summary: "a frozen volume over ublk: writes beyond the daemon's memory wait, reads go on, and a hand-over beside a raw writer ends",
+        script: include_str!("../guest/experiments/frozen.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        ..USUAL
+    },
+    Experiment {
         name: "bench-nvme",
         summary: "bench/nvme.sh, which others run on their machines, over all systems",
         script: include_str!("../guest/experiments/bench-nvme.sh"),

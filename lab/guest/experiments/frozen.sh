@@ -1,0 +1,26 @@
+# A frozen volume over ublk: more writes than the daemon has memory for wait without it, and none fails; reads go on; and a
+# hand-over ends beside a program that writes to the block device and has no claim on it.
+start
+ask() { timeout 60 "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
+# writes OUTPUT SECONDS: in the background
+writes() {
+    fio --name=writes --filename=$TARGET --ioengine=libaio --direct=1 --rw=randwrite --bs=1m --iodepth=128 --numjobs=2 \
+        --group_reporting --offset=64m --size=256m --time_based --runtime=$2 --output=$1 > /dev/null 2>&1 &
+    FIO=$!
+}
+writes /tmp/fio 20
+sleep 2
+ask forebay freeze volume --for never
+sleep 8
+kill -0 $FIO || give_up "the writers ended while the volume was frozen: $(tail -3 /tmp/fio | tr '\n' ' ')"
+check timeout 20 fio --name=reads --filename=$TARGET --ioengine=libaio --direct=1 --rw=read --bs=1m --iodepth=16 --size=64m
+grep -q '[1-9]' /sys/block/$(basename $TARGET)/inflight || fail "no write waits"
+ask forebay thaw volume
+wait $FIO || fail "the writers: $(grep -m1 err= /tmp/fio)"
+kernel_complains && fail "$(head -2 /tmp/said)"
+writes /tmp/fio 600
+sleep 2
+before=$(now)
+ask forebay hand-over volume
+say "value hand-over_seconds $(awk "BEGIN { print $(now) - $before }")"
+[ ! -e $TARGET ] || fail "$TARGET is still there"
