@@ -1,10 +1,12 @@
 # A frozen volume over ublk: more writes than the daemon has memory for wait without it, and none fails; reads go on; and a
 # hand-over ends beside a program that writes to the block device and has no claim on it.
+# The kernel has 128 tags for each queue: with all of them taken by writes no read would come to the daemon.
+COMMIT="$COMMIT --memory 64M"
 start
 ask() { timeout 60 "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
 # writes OUTPUT SECONDS: in the background
 writes() {
-    fio --name=writes --filename=$TARGET --ioengine=libaio --direct=1 --rw=randwrite --bs=1m --iodepth=128 --numjobs=2 \
+    fio --name=writes --filename=$TARGET --ioengine=libaio --direct=1 --rw=randwrite --bs=1m --iodepth=48 --numjobs=2 \
         --group_reporting --offset=64m --size=256m --time_based --runtime=$2 --output=$1 > /dev/null 2>&1 &
     FIO=$!
 }
