@@ -25,7 +25,7 @@ pub(crate) fn lock(
     metadata: &Metadata,
     read_only: bool,
 ) -> Result<(), OpenError> {
-    if let Some(device) = probe::loop_device_of(metadata).filter(|_| !read_only) {
+    if !read_only && let Some(device) = probe::loop_device_of(metadata) {
         return Err(OpenError::Busy {
             path: path.to_owned(),
             reason: format!("is the file of {device}"),
@@ -62,7 +62,8 @@ fn is_on_smb(file: &File) -> bool {
     told && [CIFS, SMB2].contains(&(found.f_type as u32))
 }
 
-fn lock_whole(file: &File, read_only: bool) -> io::Result<()> {
+/// Locks a file by flock(2), shared if it is only read; `WouldBlock` if somebody else has it.
+pub(crate) fn lock_whole(file: &File, read_only: bool) -> io::Result<()> {
     let kind = if read_only {
         libc::LOCK_SH
     } else {

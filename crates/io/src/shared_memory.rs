@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::file_lock;
 use crate::map::Map;
 
 /// Why shared memory cannot be had.
@@ -192,17 +193,12 @@ fn io_error(path: &Path, doing: &'static str, source: io::Error) -> SharedMemory
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), SharedMemoryError> {
-    // SAFETY: flock takes a descriptor, which `file` keeps open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    let source = io::Error::last_os_error();
-    if source.kind() == io::ErrorKind::WouldBlock {
-        return Err(SharedMemoryError::InUse {
+    file_lock::lock_whole(file, false).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => SharedMemoryError::InUse {
             path: path.to_owned(),
-        });
-    }
-    Err(io_error(path, "lock", source))
+        },
+        _ => io_error(path, "lock", source),
+    })
 }
 
 /// Allocates the first `len_bytes` of a file now, zeroes where there was nothing. Later writes

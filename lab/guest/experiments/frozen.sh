@@ -3,14 +3,13 @@
 # The kernel has 128 tags for each queue: with all of them taken by writes no read would come to the daemon.
 COMMIT="$COMMIT --memory 64M"
 start
-ask() { timeout 60 "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
-# writes OUTPUT SECONDS: in the background
+# writes SECONDS: in the background
 writes() {
     fio --name=writes --filename=$TARGET --ioengine=libaio --direct=1 --rw=randwrite --bs=1m --iodepth=48 --numjobs=2 \
-        --group_reporting --offset=64m --size=256m --time_based --runtime=$2 --output=$1 > /dev/null 2>&1 &
+        --group_reporting --offset=64m --size=256m --time_based --runtime=$1 --output=/tmp/fio > /dev/null 2>&1 &
     FIO=$!
 }
-writes /tmp/fio 20
+writes 20
 sleep 2
 ask forebay freeze volume --for never
 sleep 8
@@ -20,7 +19,7 @@ grep -q '[1-9]' /sys/block/$(basename $TARGET)/inflight || fail "no write waits"
 ask forebay thaw volume
 wait $FIO || fail "the writers: $(grep -m1 err= /tmp/fio)"
 kernel_complains && fail "$(head -2 /tmp/said)"
-writes /tmp/fio 600
+writes 600
 sleep 2
 before=$(now)
 ask forebay hand-over volume

@@ -22,7 +22,6 @@ each() {
     # Hits go straight in whole blocks alone.
     LEAST=$2 verified $1_any --rw=randwrite --bsrange=512-128k --blockalign=512 --iodepth=16 --iomem_align=512 --offset=192m --size=32m
 }
-ask() { "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
 # The daemon ends ten times under load, and what it had not answered comes again.
 kills() {
     fio --name=$1 --filename=$TARGET --ioengine=libaio --direct=1 --rw=randrw --bsrange=4k-64k --iodepth=8 --offset=256m --size=16m \

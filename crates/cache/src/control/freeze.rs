@@ -65,17 +65,13 @@ pub(super) struct Freeze {
 
 impl Freeze {
     pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Freeze, Refusal> {
-        let served = books.staying(volume)?;
-        if served.frozen != Frozen::No {
+        if books.staying(volume)?.frozen != Frozen::No {
             return Err(Refusal::Frozen);
         }
-        if served.mode_changes {
-            return Err(Refusal::ModeIsChanging);
-        }
-        served.mode_changes = true;
+        let id = books.hold_with_mode(volume)?;
+        let served = books.volume(volume);
         served.frozen = Frozen::Begun;
-        served.holds += 1;
-        let (id, passing_mode) = (served.id, served.passing_mode);
+        let passing_mode = served.passing_mode;
         let mode = passing_mode.unwrap_or_else(|| books.config_of(id).mode);
         Ok(Freeze {
             volume,

@@ -542,6 +542,14 @@ impl Books {
         Ok(volume.id)
     }
 
+    /// A command begins that changes a volume's mode.
+    fn hold_with_mode(&mut self, slot: VolumeSlot) -> Result<u32, Refusal> {
+        if std::mem::replace(&mut self.staying(slot)?.mode_changes, true) {
+            return Err(Refusal::ModeIsChanging);
+        }
+        self.hold(slot)
+    }
+
     /// It has ended.
     fn let_go(&mut self, slot: VolumeSlot) {
         self.volume(slot).holds -= 1;

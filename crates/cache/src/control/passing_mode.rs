@@ -21,10 +21,7 @@ impl PassingMode {
         volume: VolumeSlot,
         mode: Mode,
     ) -> Result<PassingMode, Refusal> {
-        if std::mem::replace(&mut books.staying(volume)?.mode_changes, true) {
-            return Err(Refusal::ModeIsChanging);
-        }
-        books.hold(volume)?;
+        books.hold_with_mode(volume)?;
         Ok(PassingMode {
             volume,
             mode,

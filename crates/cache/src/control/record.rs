@@ -31,10 +31,7 @@ impl Recorded {
         volume: VolumeSlot,
         mode: Mode,
     ) -> Result<Recorded, Refusal> {
-        if std::mem::replace(&mut books.staying(volume)?.mode_changes, true) {
-            return Err(Refusal::ModeIsChanging);
-        }
-        let id = books.hold(volume)?;
+        let id = books.hold_with_mode(volume)?;
         Ok(Recorded::new(Some(volume), None, Change::Mode(id, mode)))
     }
 

@@ -368,15 +368,19 @@ fn check_abandonment(
 }
 
 fn volumes_of(superblock: &Superblock, note: &Abandonment) -> String {
-    let name = |range: &'_ UnsavedRange| {
-        let mut volumes = attached_volumes(superblock);
-        let known = volumes.find(|known| range.is_of(known));
-        known.map_or_else(|| range.volume.clone(), |known| known.name.clone())
-    };
-    let mut names: Vec<String> = note.unsaved.iter().map(name).collect();
+    let ranges = note.unsaved.iter();
+    let mut names: Vec<&str> = ranges
+        .map(|range| volume_of(superblock, range).map_or(&range.volume, |volume| &volume.name))
+        .map(String::as_str)
+        .collect();
     names.sort_unstable();
     names.dedup();
     format!("volume {}", names.join(", "))
+}
+
+/// The volume of a range, if it is attached.
+fn volume_of<'a>(superblock: &'a Superblock, range: &UnsavedRange) -> Option<&'a VolumeRecord> {
+    attached_volumes(superblock).find(|known| range.is_of(known))
 }
 
 /// Opens a cache to write out what is dirty in it. Of one that was abandoned, only what the note in
@@ -407,17 +411,14 @@ pub(crate) fn unsaved_blocks(
 ) -> Result<Vec<Range<BlockKey>>> {
     let block_bytes = u64::from(superblock.geometry.block_bytes);
     let in_log = note.unsaved.iter().filter(|range| !range.in_memory);
-    // Its user gave a volume up that is not attached any more, with its dirty data: an id is never given
-    // twice (I16).
-    let was_given_up = |range: &&UnsavedRange| {
-        let mut volumes = attached_volumes(superblock);
-        let is_earlier = |id| id < superblock.next_volume_id;
-        range.volume_id.is_some_and(is_earlier) && volumes.all(|known| !range.is_of(known))
-    };
-    let kept = in_log.filter(|range| !was_given_up(range));
-    let blocks = kept.map(|range| {
-        let mut volumes = attached_volumes(superblock);
-        let Some(volume) = volumes.find(|known| range.is_of(known)) else {
+    let mut blocks = Vec::new();
+    for range in in_log {
+        let Some(volume) = volume_of(superblock, range) else {
+            let was_here = |id| id < superblock.next_volume_id;
+            if range.volume_id.is_some_and(was_here) {
+                // Its user gave the volume up, with its dirty data: an id is never given twice (I16).
+                continue;
+            }
             refuse!(
                 "the note in the state directory names dirty data of volume {}, which this cache does not have; nothing \
                  was changed. Give the state directory that is this cache's, with --state-dir",
@@ -426,9 +427,9 @@ pub(crate) fn unsaved_blocks(
         };
         let first = volume.base.plus(range.offset_bytes / block_bytes);
         let end = (range.offset_bytes + range.len_bytes).div_ceil(block_bytes);
-        Ok(first..volume.base.plus(end))
-    });
-    blocks.collect()
+        blocks.push(first..volume.base.plus(end));
+    }
+    Ok(blocks)
 }
 
 /// The shape of a new cache.

@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::resize::{Emptying, Resized};
@@ -16,20 +14,6 @@ pub(in crate::daemon) fn send(mut stream: &UnixStream, message: &Value) -> bool 
     let mut bytes = message.to_string().into_bytes();
     bytes.push(0);
     stream.write_all(&bytes).is_ok()
-}
-
-/// Whether the client has closed its end, which interrupts its command. Nothing is read: the next
-/// call may be there already.
-pub(in crate::daemon) fn gone(stream: &UnixStream) -> bool {
-    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match poll(&mut polled, Some(&at_once)) {
-        Ok(_) => !polled[0].revents().is_empty(),
-        Err(error) => error != Errno::INTR,
-    }
 }
 
 /// A method that failed.
@@ -104,23 +88,4 @@ pub(in crate::daemon) fn drained(name: &str, progress: Progress) -> Value {
         "drained_bytes": progress.drained_bytes(),
         "seconds": progress.seconds,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read;
-
-    #[test]
-    fn a_client_that_sent_its_next_call_is_not_gone_and_loses_no_byte() {
-        let (mut near, mut far) = UnixStream::pair().unwrap();
-        assert!(!gone(&near));
-        far.write_all(b"next").unwrap();
-        assert!(!gone(&near));
-        drop(far);
-        assert!(gone(&near), "although something is there to be read");
-        let mut next = String::new();
-        near.read_to_string(&mut next).unwrap();
-        assert_eq!(next, "next");
-    }
 }

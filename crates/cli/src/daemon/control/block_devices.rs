@@ -80,9 +80,7 @@ impl Daemon {
 
     fn try_to_grow_block_device(&self, slot: VolumeSlot) -> Result<()> {
         let _closed = lock(&self.block_devices.closed);
-        let side = self.admin().volume(slot).cloned();
-        let Some(volume) = side else { return Ok(()) };
-        let Some(number) = volume.block_device else {
+        let Some((volume, number)) = self.block_device_of(slot) else {
             return Ok(());
         };
         let size_bytes = whole_blocks_bytes(&volume);
@@ -108,11 +106,16 @@ impl Daemon {
         }
     }
 
+    /// A volume as it is now, with the number of its block device, if it is one.
+    fn block_device_of(&self, slot: VolumeSlot) -> Option<(VolumeSide, u32)> {
+        let volume = self.admin().volume(slot)?.clone();
+        let number = volume.block_device?;
+        Some((volume, number))
+    }
+
     /// Refuses if somebody would lose a volume's block device.
     pub(super) fn check_unused(&self, slot: VolumeSlot, instead: &str) -> Result<()> {
-        let volume = self.admin().volume(slot).cloned();
-        if let Some(volume) = volume
-            && let Some(number) = volume.block_device
+        if let Some((volume, number)) = self.block_device_of(slot)
             && let Some(user) = in_use::user_of(path(number).as_ref())?
         {
             refuse!(
@@ -127,9 +130,7 @@ impl Daemon {
     /// Takes a volume's block device away, if it is one.
     pub(in crate::daemon) fn remove_block_device(&self, slot: VolumeSlot) -> Result<()> {
         let _closed = lock(&self.block_devices.closed);
-        let volume = self.admin().volume(slot).cloned();
-        let Some(volume) = volume else { return Ok(()) };
-        let Some(number) = volume.block_device else {
+        let Some((volume, number)) = self.block_device_of(slot) else {
             return Ok(());
         };
         // The driver waits for every request, also for those that wait for their volume's rate.

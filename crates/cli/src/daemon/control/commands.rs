@@ -93,8 +93,8 @@ struct Run<'a, 'b> {
     passes_shut_out: bool,
     /// Since when changes of its volume wait.
     clients_wait: Option<Instant>,
-    /// And for how long they did before.
-    clients_waited: Duration,
+    /// For how long they did before that.
+    waited_before: Duration,
     /// The command's effect can no longer be taken back.
     is_final: bool,
     /// Somebody listens.
@@ -125,7 +125,7 @@ impl Daemon {
             unseen: None,
             passes_shut_out,
             clients_wait: None,
-            clients_waited: Duration::ZERO,
+            waited_before: Duration::ZERO,
             is_final: false,
             is_told: true,
         };
@@ -150,10 +150,7 @@ impl Daemon {
         Ok(Done {
             slot: run.slot,
             progress: run.progress(),
-            clients_waited: run.clients_waited
-                + run
-                    .clients_wait
-                    .map_or(Duration::ZERO, |since| since.elapsed()),
+            clients_waited: run.clients_waited(),
         })
     }
 
@@ -255,6 +252,12 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// The time for which changes of its volume have waited so far.
+    fn clients_waited(&self) -> Duration {
+        let now = self.clients_wait.map(|since| since.elapsed());
+        self.waited_before + now.unwrap_or_default()
+    }
+
     fn progress(&self) -> Progress {
         Progress {
             of: self.last,
@@ -267,9 +270,7 @@ impl Run<'_, '_> {
             self.slot = Some(*slot);
         }
         if let Instruction::SetFrozen(_, on) = instruction {
-            self.clients_waited += self
-                .clients_wait
-                .map_or(Duration::ZERO, |since| since.elapsed());
+            self.waited_before = self.clients_waited();
             self.clients_wait = on.then(Instant::now);
             // Clients wait for each look.
             self.looks = 0;

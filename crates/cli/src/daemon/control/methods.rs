@@ -11,9 +11,7 @@ use forebay_engine::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{
-    drained, emptying_message, error_reply, gone, progress_message, resized, send,
-};
+use super::answer::{drained, emptying_message, error_reply, progress_message, resized, send};
 use super::volumes::Progress;
 use super::who::Who;
 use crate::accounts;
@@ -21,6 +19,7 @@ use crate::config::{self, VolumePlan};
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
 use crate::failure::{Interrupted, Usage};
+use crate::network::hang_up::has_hung_up;
 use crate::settings::OwnSettings;
 
 /// The parameters of all methods; each takes its own.
@@ -142,7 +141,7 @@ impl MethodCall<'_> {
 
     /// Says how far it is; false if nobody waits for the answer any more.
     fn tell(&self, message: &Value) -> bool {
-        !gone(self.stream) && (!self.more || send(self.stream, message))
+        !has_hung_up(self.stream) && (!self.more || send(self.stream, message))
     }
 
     fn who(&self) -> Who {
@@ -206,7 +205,7 @@ impl MethodCall<'_> {
 
     fn change_space(&self, method: &str) -> Result<Value> {
         let MethodCall { daemon, given, .. } = self;
-        if gone(self.stream) {
+        if has_hung_up(self.stream) {
             // It may be over before anybody looks whether the client is still there.
             return Err(Interrupted("nothing was begun".to_owned()).into());
         }

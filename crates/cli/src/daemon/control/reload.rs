@@ -164,10 +164,8 @@ impl Daemon {
             changes.waiting.push(what);
             return Ok(());
         }
-        let mode_before = match served_cache {
-            true => self.admin().mode_of(&name),
-            false => known.and_then(|known| known.mode),
-        };
+        let in_force = self.admin().mode_of(&name);
+        let mode_before = in_force.or_else(|| known.and_then(|known| known.mode));
         if let Some(mode) = volume.mode.filter(|mode| mode_before != Some(*mode)) {
             if served_cache {
                 changes.modes.push((name, mode));
@@ -206,8 +204,8 @@ impl Daemon {
         }
     }
 
-    /// Puts one thing after the other into force; `changed` has those that are, and `current` what
-    /// the file says of them, whatever happens.
+    /// Puts one thing after the other into force; `changed` has those that are, and `current` the hook
+    /// and the volumes that are served, whatever happens.
     fn apply(
         &self,
         changes: Changes,
@@ -217,27 +215,20 @@ impl Daemon {
     ) -> Result<()> {
         let mut admin = self.admin();
         if let Some(settings) = changes.settings {
-            self.put_into_force(&mut admin, settings.clone(), who)?;
-            current.settings = settings;
+            self.put_into_force(&mut admin, settings, who)?;
             changed.push("settings".to_owned());
         }
         admin.profile = changes.profile;
         drop(admin);
-        if let Some(copies) = changes.copies {
-            if self.set_copies(copies, who)? {
-                changed.push("copies".to_owned());
-            }
-            if let Some(cache) = &mut current.cache {
-                cache.copies = Some(copies);
-            }
+        if let Some(copies) = changes.copies
+            && self.set_copies(copies, who)?
+        {
+            changed.push("copies".to_owned());
         }
-        if let Some(on_degraded) = changes.on_degraded {
-            if self.set_on_degraded(on_degraded, who)? {
-                changed.push("on-degraded".to_owned());
-            }
-            if let Some(cache) = &mut current.cache {
-                cache.on_degraded = on_degraded;
-            }
+        if let Some(on_degraded) = changes.on_degraded
+            && self.set_on_degraded(on_degraded, who)?
+        {
+            changed.push("on-degraded".to_owned());
         }
         if let Some(hook) = changes.hook {
             self.events.hook.set(hook.clone());
@@ -246,10 +237,6 @@ impl Daemon {
         }
         for (name, mode) in changes.modes {
             self.set_mode(&name, mode, who)?;
-            let mut known = current.volumes.iter_mut();
-            if let Some(known) = known.find(|known| known.called() == name) {
-                known.mode = Some(mode);
-            }
             changed.push(format!("volume {name} is in mode {}", mode.name()));
         }
         for (name, own) in changes.own_settings {

@@ -13,6 +13,7 @@ use super::listener::Socket;
 use super::seats::Seat;
 use super::worker::{RECEIVED, SENT, Worker};
 use crate::daemon::seldom;
+use crate::network::hang_up::has_hung_up;
 
 /// The most that is received at once beside payloads.
 pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
@@ -453,7 +454,7 @@ impl Worker {
                 client.queue(&mut self.busy);
             }
             // Nothing is read from it, so that the end of its connection is not seen by that.
-            if client.held_back && !client.gone && client.socket.has_hung_up() {
+            if client.held_back && !client.gone && has_hung_up(client.socket.as_fd()) {
                 client.cut();
                 client.queue(&mut self.busy);
             }

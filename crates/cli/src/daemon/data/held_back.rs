@@ -79,7 +79,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn go_on(&mut self, who: HeldBack) {
+    fn go_on(&mut self, who: HeldBack) {
         match who {
             HeldBack::Client(id) => self.read_on(id),
             HeldBack::Tag(place, tag) => self.ublk.begin_again(place, tag),

@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy};
 use forebay_io::{DAEMON_END_TIMEOUT, retry_for};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use crate::failure::{Refused, refuse};
@@ -38,16 +37,6 @@ impl Socket {
             Socket::Unix(stream) => stream.as_fd(),
             Socket::Tcp(stream) => stream.as_fd(),
         }
-    }
-
-    /// Whether the other end is closed, or the connection has failed.
-    pub(super) fn has_hung_up(&self) -> bool {
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let mut polled = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::RDHUP)];
-        poll(&mut polled, Some(&at_once)).is_ok() && !polled[0].revents().is_empty()
     }
 
     /// Ends transfers that are under way on the ring, too.

@@ -15,9 +15,10 @@ use forebay_engine::Nanos;
 use forebay_trace::Recorded;
 use serde_json::json;
 
-use crate::daemon::control::answer::{gone, send};
+use crate::daemon::control::answer::send;
 use crate::daemon::data::tap::{Seen, Tap};
 use crate::daemon::state::{Daemon, VolumeSide};
+use crate::network::hang_up::has_hung_up;
 
 /// Requests between two looks: 2 MiB of memory, and at 1.6 million requests a second not enough.
 const ROOM: usize = 1 << 16;
@@ -54,7 +55,7 @@ impl Daemon {
         let mut last_ns = 0;
         loop {
             let closed = tap.is_closed();
-            let ended = closed || gone(stream);
+            let ended = closed || has_hung_up(stream);
             if ended {
                 // Nothing more is added to what is taken next.
                 let _ = self.untap(volume.slot, tap);
