@@ -1,5 +1,6 @@
-# A frozen volume over ublk: more writes than the daemon has memory for wait without it, and none fails; reads go on; and a
-# hand-over ends beside a program that writes to the block device and has no claim on it.
+# A frozen volume over ublk: more writes than the daemon has memory for wait without it, and none fails; reads go on. A block
+# device that a program has open without a claim stays; before Linux 7.0 one whose name for it is another does not keep it,
+# and a hand-over ends all the same.
 # The kernel has 128 tags for each queue: with all of them taken by writes no read would come to the daemon.
 COMMIT="$COMMIT --memory 64M"
 start
@@ -19,8 +20,31 @@ grep -q '[1-9]' /sys/block/$(basename $TARGET)/inflight || fail "no write waits"
 ask forebay thaw volume
 wait $FIO || fail "the writers: $(grep -m1 err= /tmp/fio)"
 kernel_complains && fail "$(head -2 /tmp/said)"
+# refused WHY COMMAND...: the daemon says no, for this reason
+refused() {
+    why=$1; shift
+    timeout 60 "$@" --control /run/forebay.control > /tmp/said 2>&1 && give_up "$*: it was not refused"
+    said | grep -q "$why" || give_up "$*: $(said)"
+    kill -0 $FIO || give_up "$*: the writers ended: $(grep -m1 err= /tmp/fio)"
+}
 writes 600
 sleep 2
+for command in hand-over detach stop; do
+    # stop names no volume.
+    refused "open in fio" forebay $command $([ $command = stop ] || echo volume)
+done
+kill $FIO; wait $FIO
+# Of another name, the driver alone knows that it is open.
+mknod /run/other b $(tr : ' ' < /sys/block/$(basename $TARGET)/dev)
+TARGET=/run/other writes 600
+sleep 2
+case $(uname -r) in
+[1-6].*) ;;
+*)
+    refused "open in another program" forebay hand-over volume
+    kill $FIO; wait $FIO
+    ;;
+esac
 before=$(now)
 ask forebay hand-over volume
 say "value hand-over_seconds $(awk "BEGIN { print $(now) - $before }")"

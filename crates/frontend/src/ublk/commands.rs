@@ -39,6 +39,9 @@ pub const END_RECOVERY: u32 = changes(0x11, CONTROL_BYTES);
 /// Gives a device that is in use another size, in sectors: its users see it at once. Since Linux
 /// 6.16 ([`super::device::Features::UPDATE_SIZE`]).
 pub const UPDATE_SIZE: u32 = changes(0x15, CONTROL_BYTES);
+/// As [`STOP_DEVICE`], but fails with EBUSY while somebody has the block device open. Since Linux 7.0
+/// ([`super::device::Features::SAFE_STOP`]).
+pub const TRY_STOP_DEVICE: u32 = changes(0x17, CONTROL_BYTES);
 
 /// Waits for the first request of a tag.
 pub const FETCH: u32 = changes(0x20, QUEUE_BYTES);
@@ -51,7 +54,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_headers() {
-        // As a C compiler prints them from linux/ublk_cmd.h of Linux 6.16.
+        // As a C compiler prints them from linux/ublk_cmd.h of Linux 7.0.
         let known = [
             (ADD_DEVICE, 0xc020_7504),
             (DELETE_DEVICE, 0xc020_7505),
@@ -60,6 +63,7 @@ mod tests {
             (GET_FEATURES, 0x8020_7513),
             (START_RECOVERY, 0xc020_7510),
             (UPDATE_SIZE, 0xc020_7515),
+            (TRY_STOP_DEVICE, 0xc020_7517),
             (FETCH, 0xc010_7520),
             (COMMIT_AND_FETCH, 0xc010_7521),
         ];

@@ -29,6 +29,9 @@ impl Features {
     /// A device in use can be given another size.
     pub const UPDATE_SIZE: Features = Features(1 << 10);
 
+    /// A device can be stopped on condition that nobody has it open (Linux 7.0).
+    pub const SAFE_STOP: Features = Features(1 << 17);
+
     /// Features of Forebay's devices.
     pub const WANTED: Features = Features(
         Features::USER_RECOVERY.0

@@ -118,30 +118,42 @@ impl Daemon {
         if let Some((volume, number)) = self.block_device_of(slot)
             && let Some(user) = in_use::user_of(path(number).as_ref())?
         {
-            refuse!(
-                "{} (volume {}) is {user}: {instead}",
-                path(number),
-                volume.name
-            );
+            refuse!("{}: {instead}", in_use_by(&user, &volume, number));
         }
         Ok(())
     }
 
-    /// Takes a volume's block device away, if it is one.
-    pub(in crate::daemon) fn remove_block_device(&self, slot: VolumeSlot) -> Result<()> {
+    /// Takes a volume's block device away, if it is one and nobody uses it.
+    pub(super) fn take_block_device(&self, slot: VolumeSlot, instead: &str) -> Result<()> {
+        self.check_unused(slot, instead)?;
+        match self.remove_block_device(slot)? {
+            Removed::Yes => Ok(()),
+            Removed::InUse(in_use) => refuse!("{in_use}: {instead}"),
+        }
+    }
+
+    /// Takes a volume's block device away, if it is one. Of its users those alone are seen that the
+    /// driver tells of.
+    pub(in crate::daemon) fn remove_block_device(&self, slot: VolumeSlot) -> Result<Removed> {
         let _closed = lock(&self.block_devices.closed);
         let Some((volume, number)) = self.block_device_of(slot) else {
-            return Ok(());
+            return Ok(Removed::Yes);
         };
         // The driver waits for every request, also for those that wait for their volume's rate.
         self.put_rates_into_force(&volume, Rates::default())?;
         let removed = export::remove(&self.links, slot, &volume.name, number);
-        if removed.is_err() {
+        if !matches!(removed, Ok(true)) {
             self.put_rates_into_force(&volume, volume.own.rates)?;
         }
-        removed?;
+        if !removed? {
+            return Ok(Removed::InUse(in_use_by(
+                "open in another program",
+                &volume,
+                number,
+            )));
+        }
         self.note_block_device(slot, None);
-        Ok(())
+        Ok(Removed::Yes)
     }
 
     fn put_rates_into_force(&self, volume: &VolumeSide, rates: Rates) -> Result<()> {
@@ -158,6 +170,18 @@ impl Daemon {
             export::rename(&volume.name, number);
         }
     }
+}
+
+/// Whether a block device was taken away.
+pub(in crate::daemon) enum Removed {
+    Yes,
+    /// In words for a message.
+    InUse(String),
+}
+
+/// Says who uses a volume's block device.
+pub(in crate::daemon) fn in_use_by(user: &str, volume: &VolumeSide, number: u32) -> String {
+    format!("{} (volume {}) is {user}", path(number), volume.name)
 }
 
 fn logical_block_bytes(volume: &VolumeSide) -> u32 {

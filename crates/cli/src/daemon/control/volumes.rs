@@ -299,15 +299,11 @@ impl Daemon {
     ) -> Result<Done> {
         self.check_has_cache(&volume.name, done, "stop the daemon instead")?;
         let slot = volume.slot;
-        let unused = || self.check_unused(slot, "unmount it or take it out of use first");
-        unused()?;
+        let instead = "unmount it or take it out of use first";
+        self.check_unused(slot, instead)?;
         let block_bytes = self.admin().block_bytes();
-        let release = || {
-            unused()?;
-            self.remove_block_device(slot)
-        };
         let hooks = Hooks {
-            release: Box::new(release),
+            release: Box::new(|| self.take_block_device(slot, instead)),
             ..Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)))
         };
         let how = self.carry_out(command, hooks)?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use forebay_cache::control::Command;
 
+use crate::daemon::control::block_devices::{Removed, in_use_by};
 use crate::daemon::control::commands::{Hooks, Progress};
 use crate::daemon::data::link::{Link, WorkerGone};
 use crate::daemon::data::ublk::{in_use, path};
@@ -185,13 +186,12 @@ fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
             Devices::Keep => Some("kept".to_owned()),
             Devices::KeepUsed => in_use::user_of(path(number).as_ref())?,
         };
-        match user {
+        let removed = match user {
             None => daemon.remove_block_device(volume.slot)?,
-            Some(user) => tracing::warn!(
-                "{} (volume {}) is {user}: its users wait until a daemon serves it again",
-                path(number),
-                volume.name
-            ),
+            Some(user) => Removed::InUse(in_use_by(&user, &volume, number)),
+        };
+        if let Removed::InUse(in_use) = removed {
+            tracing::warn!("{in_use}: its users wait until a daemon serves it again");
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use forebay_io::retry_for;
 use forebay_io::ublk::{UblkControl, UblkDevice};
 
 use super::queue::Queue;
-use super::{DEPTH, path, udev_name};
+use super::{DEPTH, in_use, path, udev_name};
 use crate::daemon::data::link::Link;
 use crate::failure::{in_words, refuse};
 
@@ -321,18 +321,19 @@ fn serve_queues(
     Ok(())
 }
 
-/// Takes a volume's block device away: earlier requests are answered, and later ones fail.
+/// Takes a volume's block device away: earlier requests are answered, and later ones fail. False if
+/// somebody has it open, which the driver tells since Linux 7.0: then it stays as it is.
 pub(in crate::daemon) fn remove(
     links: &[Link],
     slot: VolumeSlot,
     name: &str,
     number: u32,
-) -> Result<()> {
+) -> Result<bool> {
     let mut control = UblkControl::open()?;
+    if !stop(&mut control, number)? {
+        return Ok(false);
+    }
     take_name(name, number);
-    control
-        .command(commands::STOP_DEVICE, number, 0, &mut [])
-        .with_context(|| format!("cannot stop {}", path(number)))?;
     if !remove_from(links, slot) {
         anyhow::bail!(
             "{} is stopped, but the ublk driver still holds requests of it; stop the daemon, and then `forebay devices --remove {}`",
@@ -340,7 +341,24 @@ pub(in crate::daemon) fn remove(
             path(number)
         );
     }
-    delete(&mut control, number)
+    delete(&mut control, number)?;
+    Ok(true)
+}
+
+/// Stops a device; false if somebody has it open.
+fn stop(control: &mut UblkControl, number: u32) -> Result<bool> {
+    let tells = features(control).is_ok_and(|features| features.contain(Features::SAFE_STOP));
+    let operation = match tells {
+        true => commands::TRY_STOP_DEVICE,
+        false => commands::STOP_DEVICE,
+    };
+    let is_open = |error: &io::Error| tells && error.kind() == io::ErrorKind::ResourceBusy;
+    let attempt = || control.command(operation, number, 0, &mut []);
+    match retry_for(in_use::LOOK_TIMEOUT, attempt, is_open) {
+        Ok(()) => Ok(true),
+        Err(error) if is_open(&error) => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot stop {}", path(number))),
+    }
 }
 
 /// Has every worker forget the queues of a volume; says whether all could in time.
