@@ -2,20 +2,24 @@
 //! a shard. Reads a summary for each sealed segment and scans only those that were open.
 //!
 //! In order: `scan` reads what each segment says; `damage` looks for missing segments and records;
-//! `judge` decides which uncertain entries count; `rebuild` takes the newest version of each block
-//! (I1); `verdict` writes the decisions down (I12).
+//! `judge` decides which uncertain entries count; `rebuild` collects versions and `drops`; `newest`
+//! takes the newest version of each block (I1); `verdict` writes the decisions down (I12).
 
 pub(crate) mod attach;
+mod blocks;
 pub(crate) mod checkpoint;
 mod damage;
 mod difference;
+mod drops;
 pub(crate) mod joined;
 mod judge;
 mod leads;
+mod newest;
 mod numbers;
 mod pairs;
 #[cfg(test)]
 mod promised;
+mod rank;
 mod rebuild;
 mod scan;
 mod side_by_side;
@@ -28,6 +32,7 @@ use std::collections::HashMap;
 
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
+use crate::format::plausible::Kinds;
 use crate::format::{
     BlockKey, DurablePosition, Entry, EntryList, Link, SegmentId, SegmentMap, Sequence, Stream,
     Superblock,
@@ -109,37 +114,25 @@ pub enum RecoveryError {
     Full,
 }
 
-/// The entries of one record or summary, in the encoding of the device: a cache of 64 GiB has
-/// sixteen million. So each list says what is in it, and passes over it that find nothing are saved.
+/// The entries of one record or summary, in the encoding of the device, and what there is among them.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundList {
     entries: EntryList,
+    kinds: Kinds,
     /// Header and blocks were one transfer.
     pub(crate) combined: bool,
     /// From the crash journal: its data was on the device before the daemon died.
     pub(crate) replayed: bool,
-    has_drops: bool,
-    has_cleans: bool,
-    /// The number after that of its last block; 0 if it is empty.
-    end_number: u64,
 }
 
 impl FoundList {
     pub(crate) fn new(entries: EntryList, combined: bool, replayed: bool) -> FoundList {
-        let (mut has_drops, mut has_cleans) = (false, false);
-        let mut end_number = 0;
-        for entry in entries.iter().filter_map(Result::ok) {
-            has_drops |= matches!(entry.entry, Entry::Drop { .. });
-            has_cleans |= matches!(entry.entry, Entry::Clean { .. });
-            end_number = entry.number + u64::from(entry.entry.count());
-        }
+        let kinds = Kinds::of(&entries);
         FoundList {
             entries,
+            kinds,
             combined,
             replayed,
-            has_drops,
-            has_cleans,
-            end_number,
         }
     }
 
@@ -150,7 +143,7 @@ impl FoundList {
 
     /// The number of its last block; 0 if it is empty.
     fn last_number(&self) -> u64 {
-        self.end_number.saturating_sub(1)
+        self.kinds.end_number.saturating_sub(1)
     }
 
     /// Its entries. Those that make no sense are left out: they were reported as damage when they
@@ -191,27 +184,15 @@ impl FoundSegment {
         self.lists.iter().flat_map(FoundList::entries)
     }
 
-    /// The entries of those of its lists that have any such.
-    fn entries_where(
-        &self,
-        has: impl Fn(&FoundList) -> bool,
-    ) -> impl Iterator<Item = NumberedEntry<'_>> {
-        let lists = self.lists.iter().filter(move |list| has(list));
-        lists.flat_map(FoundList::entries)
-    }
-
-    /// Its blocks that are no longer cached from there on: first key, count, number of the first.
-    pub(crate) fn drops(&self) -> impl Iterator<Item = (BlockKey, u16, u64)> {
-        let entries = self.entries_where(|list| list.has_drops);
-        entries.filter_map(|found| match found.entry {
-            Entry::Drop { key, count } => Some((key, count, found.number)),
-            _ => None,
-        })
+    /// Blocks that its entries drop, each counted as often as they do.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.lists.iter().map(|list| list.kinds.dropped).sum()
     }
 
     /// Slots whose versions are on the origin: segment, first slot, count, number of the first.
     pub(crate) fn cleans(&self) -> impl Iterator<Item = (SegmentId, u16, u16, u64)> {
-        let entries = self.entries_where(|list| list.has_cleans);
+        let lists = self.lists.iter().filter(|list| list.kinds.has_cleans);
+        let entries = lists.flat_map(FoundList::entries);
         entries.filter_map(|found| match found.entry {
             Entry::Clean {
                 segment,
@@ -224,7 +205,7 @@ impl FoundSegment {
 
     /// The number after the highest in it; 0 if it is empty.
     pub(crate) fn end_number(&self) -> u64 {
-        let ends = self.lists.iter().map(|list| list.end_number);
+        let ends = self.lists.iter().map(|list| list.kinds.end_number);
         ends.max().unwrap_or(0)
     }
 }

@@ -85,9 +85,13 @@ impl Entry {
     }
 
     /// Whether its last block has a key and a slot that an entry of its own could name.
-    #[inline]
+    #[inline(always)]
     fn is_in_range(self) -> bool {
         let last = self.count() - 1;
+        if last == 0 {
+            // An entry has no more bits for them.
+            return true;
+        }
         let key_fits = |key: BlockKey| key.0 + u64::from(last) < BlockKey::END;
         let slot_fits = |slot: u16| slot + last < 1 << SLOT_BITS;
         match self {
@@ -458,7 +462,8 @@ pub struct EntryIter<'a> {
 impl<'a> Iterator for EntryIter<'a> {
     type Item = Result<NumberedEntry<'a>, MalformedEntry>;
 
-    #[inline]
+    // Recovery goes through millions of entries.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.bytes.is_empty() {

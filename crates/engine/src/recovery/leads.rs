@@ -23,8 +23,9 @@ pub(super) fn read_leads(
     mut take: impl FnMut(&mut dyn Storage, SegmentId, Option<&[u8]>) -> Result<(), RecoveryError>,
 ) -> Result<(), RecoveryError> {
     let lead_bytes = lead_bytes(geometry);
+    // Once for all: memory that is new costs as much as what is read into it.
+    let mut leads = vec![0u8; lead_bytes * ids.len().min(BATCH)];
     for ids in ids.chunks(BATCH) {
-        let mut leads = vec![0u8; lead_bytes * ids.len()];
         let mut reads: Vec<ReadAt<'_>> = leads
             .chunks_exact_mut(lead_bytes)
             .zip(ids)

@@ -4,10 +4,10 @@ use super::leads::{lead_bytes, read_leads};
 use super::numbers::{Numbers, drop_twins};
 use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
-use crate::format::plausible::Bounds;
+use crate::format::plausible::{Bounds, Kinds};
 use crate::format::{
-    EntryList, Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Summary,
-    SummaryKind, Superblock,
+    Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Summary, SummaryKind,
+    Superblock,
 };
 use crate::interface::Storage;
 use crate::planted::{self, Bug};
@@ -83,23 +83,52 @@ impl Context<'_> {
         None
     }
 
-    /// The summary in a slot, likewise.
+    /// The summary in a slot, likewise, and what it lists.
     fn summary(
         &self,
         id: SegmentId,
         which: u8,
         bytes: &[u8],
         found: &mut Found,
-    ) -> Option<Summary> {
+    ) -> Option<(Summary, Kinds)> {
         let summary = Summary::decode(self.map.id_in(id), self.shard, id, which, bytes)?;
-        let Some(fault) = self.bounds.fault_of_summary(&summary) else {
-            return Some(summary);
-        };
-        found.malformed(format!(
-            "a summary of segment {} says what none can say: {fault}",
-            id.0
-        ));
-        None
+        match self.bounds.summary(&summary) {
+            Ok(kinds) => Some((summary, kinds)),
+            Err(fault) => {
+                found.malformed(format!(
+                    "a summary of segment {} says what none can say: {fault}",
+                    id.0
+                ));
+                None
+            }
+        }
+    }
+
+    /// The entries of a record that the crash journal alone has, likewise. A record that was still open
+    /// has no end.
+    fn replayed(&self, replayed: &ReplayedRecord, found: &mut Found) -> Option<FoundList> {
+        let record = &replayed.record;
+        let first = record.slot.saturating_add(1);
+        let all = self.bounds.geometry.slots_per_segment() as u16;
+        let end = replayed
+            .blocks
+            .map_or(all, |blocks| first.saturating_add(blocks).min(all));
+        let of = (record.stream, record.generation.epoch);
+        match self.bounds.entries(&replayed.entries, of, first..end) {
+            Ok(kinds) => Some(FoundList {
+                entries: replayed.entries.clone(),
+                kinds,
+                combined: false,
+                replayed: true,
+            }),
+            Err(fault) => {
+                found.malformed(format!(
+                    "the crash journal's record at slot {} of segment {} says what none can say: {fault}",
+                    record.slot, record.segment.0
+                ));
+                None
+            }
+        }
     }
 }
 
@@ -117,15 +146,15 @@ fn scan_segment(
         context.summary(id, which, &lead[at..at + summary_bytes], found)
     };
     let best = match (decode(0), decode(1)) {
-        (Some(first), Some(second)) => Some(if second.outranks(&first) {
+        (Some(first), Some(second)) => Some(if second.0.outranks(&first.0) {
             second
         } else {
             first
         }),
         (first, second) => first.or(second),
     };
-    found.summary_slots[id.0 as usize] = best.as_ref().map(|best| best.which);
-    if let Some(best) = &best {
+    found.summary_slots[id.0 as usize] = best.as_ref().map(|(best, _)| best.which);
+    if let Some((best, _)) = &best {
         let keeps_two = context.superblock.keeps_two();
         found.learn_of_summary(&best.state, best.stream, keeps_two);
     }
@@ -143,11 +172,11 @@ fn scan_segment(
                 .map(|replayed| replayed.record.generation),
         )
         .max();
-    let summary_generation = best.as_ref().map(|best| best.generation);
+    let summary_generation = best.as_ref().map(|(best, _)| best.generation);
     if let Some(generation) = open_generation
         && summary_generation.is_none_or(|sealed| generation > sealed)
     {
-        let summary = best.map(|best| best.which);
+        let summary = best.map(|(best, _)| best.which);
         return scan_records(device, context, id, generation, summary, found);
     }
     let lead_page = &lead[lead.len() - PAGE_BYTES..];
@@ -155,12 +184,14 @@ fn scan_segment(
         // A first header that was torn, or has rotted: the headers behind it tell which.
         learn_newer(device, context, id, summary_generation, found)?;
     } else if header.is_none()
-        && let Some(best) = &best
+        && let Some((best, _)) = &best
     {
         found.zeroed.push((id, best.stream, best.generation));
     }
-    if let Some(best) = best {
-        found.segments.push(from_summary(context.superblock, best));
+    if let Some((best, kinds)) = best {
+        found
+            .segments
+            .push(from_summary(context.superblock, best, kinds));
     }
     Ok(())
 }
@@ -250,8 +281,13 @@ fn learn_beyond(
     Ok(previous)
 }
 
-fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
-    let list = FoundList::new(summary.entries, false, false);
+fn from_summary(superblock: &Superblock, summary: Summary, kinds: Kinds) -> FoundSegment {
+    let list = FoundList {
+        entries: summary.entries,
+        kinds,
+        combined: false,
+        replayed: false,
+    };
     let decided =
         summary.kind != SummaryKind::Seal || summary.generation.epoch < superblock.decided_epoch;
     FoundSegment {
@@ -269,12 +305,6 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
         summary: Some(summary.which),
         damage: None,
     }
-}
-
-/// A list of entries, if all of it makes sense.
-fn sound_list(entries: EntryList, combined: bool, replayed: bool) -> Option<FoundList> {
-    let sound = entries.iter().all(|entry| entry.is_ok());
-    sound.then(|| FoundList::new(entries, combined, replayed))
 }
 
 /// Follows the records of a segment that was not sealed, up to the first one missing (I13).
@@ -360,7 +390,7 @@ fn scan_records(
             }
             (None, Some(replayed)) => {
                 segment.stream = replayed.record.stream;
-                let list = sound_list(replayed.entries.clone(), false, true);
+                let list = context.replayed(replayed, found);
                 let fits = |list: &FoundList| numbers.take(&list.entries, id, found);
                 segment.lists.extend(list.filter(fits));
                 replayed.blocks
