@@ -296,11 +296,13 @@ impl Space {
     /// True if a flush that closes no record would bring a segment nearer to being free.
     fn partial_flush_helps_reclaim(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
-        let waiting = self.reclaim.waiting.iter().flatten();
-        let needs = waiting.map(|emptied| emptied.needs);
-        let first = needs.filter(|needs| *needs > durable_number).min();
+        let mut waiting = self.reclaim.waiting.iter().flatten();
         let mut below_tail = self.reclaim.below_tail.iter();
-        first.is_some_and(|first| first <= store.last_number_closed())
+        // The last number closed costs a look at each stream, so it is asked for last.
+        let can_become_durable = |emptied: &Emptied| {
+            emptied.needs > durable_number && emptied.needs <= store.last_number_closed()
+        };
+        waiting.any(can_become_durable)
             || below_tail.any(|emptied| {
                 store.durable_tail(emptied.stream) <= emptied.generation
                     && store.complete_tail(emptied.stream) > emptied.generation
