@@ -121,8 +121,8 @@ forebay_serve() {
 }
 # Both of the daemon with this control socket, or the one that forebay_serve started.
 forebay_status() { forebay status --json --control ${1:-/run/forebay.control} | tr -d '\n'; }
-# ask COMMAND...: of that daemon; it must succeed
-ask() { "$@" --control /run/forebay.control > /tmp/said 2>&1 || give_up "$*: $(said)"; }
+# ask COMMAND...: of that daemon, which must have answered within five minutes
+ask() { timeout 300 forebay "$@" --control /run/forebay.control; }
 forebay_dirty_bytes() { forebay_status "$@" | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p'; }
 forebay_nbd() {
     forebay_serve --nbd unix:/run/forebay.sock "$@"

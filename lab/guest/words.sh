@@ -7,8 +7,16 @@ now() { cut -d' ' -f1 /proc/uptime; }
 # What a command said, in one line; an experiment can add what else there is to know of a failure.
 said() { tr '\n' ' ' < /tmp/said | tail -c 600; }
 trouble() { :; }
-# check COMMAND...: it must succeed. same WHAT WANTED FOUND. until_is WHAT WANTED COMMAND: within a minute.
+# check COMMAND...: it must succeed
 check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(said) $(trouble)"; }
+# refused WORDS COMMAND...: it must fail and say these words
+refused() {
+    words=$1
+    shift
+    "$@" > /tmp/said 2>&1 && give_up "$*: it was not refused"
+    grep -q -e "$words" /tmp/said || give_up "$*: $(said)"
+}
+# same WHAT WANTED FOUND. until_is WHAT WANTED COMMAND: within a minute.
 same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
 until_is() {
     tries=0

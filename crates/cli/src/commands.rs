@@ -14,6 +14,7 @@ mod initramfs;
 mod live;
 mod manual;
 mod memory;
+mod openers;
 mod packaging;
 mod profile;
 mod progress;

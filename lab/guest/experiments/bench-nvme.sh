@@ -3,13 +3,6 @@
 OUT=/lab/out/nvme
 nvme() { sh /lab/nvme.sh --ssd /dev/$SSD --disk /dev/$HDD --span 64 --seconds 1 --out $OUT "$@"; }
 export GUEST=/lab
-# refused WORDS COMMAND...: with status 3 or 2, in these words
-refused() {
-    words=$1
-    shift
-    "$@" > /tmp/said 2>&1 && give_up "$* was not refused"
-    grep -q -e "$words" /tmp/said || give_up "$* says: $(said)"
-}
 refused "give --force" nvme
 refused "no option is called --shard" nvme --force --shard 2
 refused "a number above 0" nvme --force --seconds no

@@ -12,26 +12,26 @@ writes() {
 }
 writes 20
 sleep 2
-ask forebay freeze volume --for never
+check ask freeze volume --for never
 sleep 8
 kill -0 $FIO || give_up "the writers ended while the volume was frozen: $(tail -3 /tmp/fio | tr '\n' ' ')"
 check timeout 20 fio --name=reads --filename=$TARGET --ioengine=libaio --direct=1 --rw=read --bs=1m --iodepth=16 --size=64m
 grep -q '[1-9]' /sys/block/$(basename $TARGET)/inflight || fail "no write waits"
-ask forebay thaw volume
+check ask thaw volume
 wait $FIO || fail "the writers: $(grep -m1 err= /tmp/fio)"
 kernel_complains && fail "$(head -2 /tmp/said)"
-# refused WHY COMMAND...: the daemon says no, for this reason
-refused() {
-    why=$1; shift
-    timeout 60 "$@" --control /run/forebay.control > /tmp/said 2>&1 && give_up "$*: it was not refused"
-    said | grep -q "$why" || give_up "$*: $(said)"
+# kept_for WHOM COMMAND...: refused, because the device is open there, and the writers go on
+kept_for() {
+    whom=$1
+    shift
+    refused "open in $whom" ask "$@"
     kill -0 $FIO || give_up "$*: the writers ended: $(grep -m1 err= /tmp/fio)"
 }
 writes 600
 sleep 2
 for command in hand-over detach stop; do
     # stop names no volume.
-    refused "open in fio" forebay $command $([ $command = stop ] || echo volume)
+    kept_for fio $command $([ $command = stop ] || echo volume)
 done
 kill $FIO; wait $FIO
 # Of another name, the driver alone knows that it is open.
@@ -41,11 +41,11 @@ sleep 2
 case $(uname -r) in
 [1-6].*) ;;
 *)
-    refused "open in another program" forebay hand-over volume
+    kept_for "another program" hand-over volume
     kill $FIO; wait $FIO
     ;;
 esac
 before=$(now)
-ask forebay hand-over volume
+check ask hand-over volume
 say "value hand-over_seconds $(awk "BEGIN { print $(now) - $before }")"
 [ ! -e $TARGET ] || fail "$TARGET is still there"

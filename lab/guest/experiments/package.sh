@@ -177,6 +177,15 @@ rm /etc/forebay/gone.toml
 check systemctl stop files.mount
 say "value all_caches 1"
 
+# A program with all privileges of root has the device open: the service does not see it, the command does.
+sleep 600 < /dev/forebay/data &
+other=$!
+refused "open in sleep" forebay detach data
+refused "open in sleep" forebay stop
+kill $other
+wait $other 2> /dev/null
+say "value opener_seen 1"
+
 check forebay detach data
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 || give_up "/usr/bin/dpkg -r after a detach: $(tail -c 600 /tmp/said | tr '\n' ' ')"
 same "the binary after removal" "" "$(ls /usr/bin/forebay 2> /dev/null)"

@@ -44,12 +44,12 @@ kills() {
     wait $FIO
     grep -q "err= 0" /tmp/fio || fail "fio: $(grep -m1 err= /tmp/fio)"
 }
-ask forebay set verify background
+check ask set verify background
 sleep 2
 each hits -1
 kills kills_hits
-ask forebay drain volume
-ask forebay mode volume passthrough
+check ask drain volume
+check ask mode volume passthrough
 sleep 2
 each passthrough 200
 kills kills_passthrough

@@ -27,7 +27,6 @@ put_back() {
     echo 0 > /sys/block/$BACK/queue/rotational
     echo none > /sys/block/$BACK/queue/scheduler
 }
-ask() { forebay "$@" --control /run/forebay.control; }
 lost() {
     kill -0 $FOREBAY 2> /dev/null || give_up "the daemon ended: $(trouble)"
     ask status --json | tr -d '\n' | grep -c '"lost": *\[ *{'

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::openers::check_unopened;
 use super::progress::{self, Show};
 use crate::args::{ControlArgs, DetachArgs, DrainArgs, StopArgs};
 use crate::client::Client;
 use crate::config::{CachePlan, Plan, VolumePlan};
+use crate::daemon::ublk::in_use;
 use crate::network::access::SocketAccess;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Tls;
@@ -39,7 +41,8 @@ pub(crate) fn detach(args: &DetachArgs) -> Result<()> {
     if args.offline {
         return super::detach_offline::run(args);
     }
-    let client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
+    let mut client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
+    check_unopened(&mut client, Some(&args.name), in_use::TAKE_OUT_OF_USE)?;
     let answer = call(
         &args.control,
         client,
@@ -65,7 +68,10 @@ pub(crate) fn detach(args: &DetachArgs) -> Result<()> {
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let parameters = json!({ "drain": args.drain, "keep_devices": args.keep_devices });
-    let client = Client::connect(args.control.control.as_deref())?;
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    if !args.keep_devices {
+        check_unopened(&mut client, None, in_use::TAKE_OUT_OF_USE_OR_KEEP)?;
+    }
     let answer = call(&args.control, client, "Stop", &parameters)?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));

@@ -4,9 +4,11 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::drain::words;
+use super::openers::check_unopened;
 use super::progress;
 use crate::args::{ControlArgs, FreezeArgs, HandOverArgs, ThawArgs};
 use crate::client::Client;
+use crate::daemon::ublk::in_use;
 use crate::quoting::in_shell;
 use crate::units::{Age, duration};
 
@@ -44,7 +46,8 @@ pub(crate) fn thaw(args: &ThawArgs) -> Result<()> {
 }
 
 pub(crate) fn hand_over(args: &HandOverArgs) -> Result<()> {
-    let client = serving(&args.control, Some(&args.name))?;
+    let mut client = serving(&args.control, Some(&args.name))?;
+    check_unopened(&mut client, Some(&args.name), in_use::TAKE_OUT_OF_USE)?;
     let parameters = json!({ "name": args.name });
     let answer = call(&args.control, client, "HandOver", &parameters)?;
     if !args.control.json {

@@ -8,7 +8,8 @@ use forebay_frontend::ublk::parameters::Parameters;
 use ring::digest::{Context, SHA256};
 
 use crate::daemon::data::ublk::export::{self, Exported, Wanted};
-use crate::daemon::data::ublk::{in_use, path};
+use crate::daemon::data::ublk::in_use::{in_use_by, user_of};
+use crate::daemon::data::ublk::path;
 use crate::daemon::state::{CacheSide, Daemon, VolumeSide};
 use crate::device::network::uri;
 use crate::failure::{describe, refuse};
@@ -116,9 +117,10 @@ impl Daemon {
     /// Refuses if somebody would lose a volume's block device.
     pub(super) fn check_unused(&self, slot: VolumeSlot, instead: &str) -> Result<()> {
         if let Some((volume, number)) = self.block_device_of(slot)
-            && let Some(user) = in_use::user_of(path(number).as_ref())?
+            && let Some(user) = user_of(path(number).as_ref())?
         {
-            refuse!("{}: {instead}", in_use_by(&user, &volume, number));
+            let in_use = in_use_by(&user, &path(number), &volume.name);
+            refuse!("{in_use}: {instead}");
         }
         Ok(())
     }
@@ -148,8 +150,8 @@ impl Daemon {
         if !removed? {
             return Ok(Removed::InUse(in_use_by(
                 "open in another program",
-                &volume,
-                number,
+                &path(number),
+                &volume.name,
             )));
         }
         self.note_block_device(slot, None);
@@ -177,11 +179,6 @@ pub(in crate::daemon) enum Removed {
     Yes,
     /// In words for a message.
     InUse(String),
-}
-
-/// Says who uses a volume's block device.
-pub(in crate::daemon) fn in_use_by(user: &str, volume: &VolumeSide, number: u32) -> String {
-    format!("{} (volume {}) is {user}", path(number), volume.name)
 }
 
 fn logical_block_bytes(volume: &VolumeSide) -> u32 {

@@ -16,6 +16,7 @@ use super::volumes::Progress;
 use super::who::Who;
 use crate::accounts;
 use crate::config::{self, VolumePlan};
+use crate::daemon::data::ublk::in_use;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
 use crate::failure::{Interrupted, Usage};
@@ -246,7 +247,7 @@ impl MethodCall<'_> {
         } = self;
         let volumes = daemon.admin().volumes.clone();
         if !given.keep_devices {
-            let instead = "unmount it or take it out of use first, or have its users wait for the next daemon with --keep-devices";
+            let instead = in_use::TAKE_OUT_OF_USE_OR_KEEP;
             volumes
                 .iter()
                 .try_for_each(|volume| daemon.check_unused(volume.slot, instead))?;

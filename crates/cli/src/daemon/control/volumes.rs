@@ -299,7 +299,7 @@ impl Daemon {
     ) -> Result<Done> {
         self.check_has_cache(&volume.name, done, "stop the daemon instead")?;
         let slot = volume.slot;
-        let instead = "unmount it or take it out of use first";
+        let instead = ublk::in_use::TAKE_OUT_OF_USE;
         self.check_unused(slot, instead)?;
         let block_bytes = self.admin().block_bytes();
         let hooks = Hooks {

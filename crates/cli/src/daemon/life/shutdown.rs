@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use forebay_cache::control::Command;
 
-use crate::daemon::control::block_devices::{Removed, in_use_by};
+use crate::daemon::control::block_devices::Removed;
 use crate::daemon::control::commands::{Hooks, Progress};
 use crate::daemon::data::link::{Link, WorkerGone};
-use crate::daemon::data::ublk::{in_use, path};
+use crate::daemon::data::ublk::in_use::{in_use_by, user_of};
+use crate::daemon::data::ublk::path;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::life::checkpoint;
 use crate::daemon::notice::{Devices, Notice};
@@ -184,11 +185,11 @@ fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
         };
         let user = match devices {
             Devices::Keep => Some("kept".to_owned()),
-            Devices::KeepUsed => in_use::user_of(path(number).as_ref())?,
+            Devices::KeepUsed => user_of(path(number).as_ref())?,
         };
         let removed = match user {
             None => daemon.remove_block_device(volume.slot)?,
-            Some(user) => Removed::InUse(in_use_by(&user, &volume, number)),
+            Some(user) => Removed::InUse(in_use_by(&user, &path(number), &volume.name)),
         };
         if let Removed::InUse(in_use) = removed {
             tracing::warn!("{in_use}: its users wait until a daemon serves it again");

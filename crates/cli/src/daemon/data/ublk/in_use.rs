@@ -22,6 +22,16 @@ const EXCLUSIVE: i32 = 0o200;
 /// that wrote to it.
 pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Advice about a user of a volume's block device that a detach or a hand-over would take away.
+pub(crate) const TAKE_OUT_OF_USE: &str = "unmount it or take it out of use first";
+/// Likewise, of a stop.
+pub(crate) const TAKE_OUT_OF_USE_OR_KEEP: &str = "unmount it or take it out of use first, or have its users wait for the next daemon with --keep-devices";
+
+/// Says who uses a volume's block device.
+pub(crate) fn in_use_by(user: &str, device: &str, volume: &str) -> String {
+    format!("{device} (volume {volume}) is {user}")
+}
+
 /// The user of a block device, in words for a message, if one can be seen: it is mounted, part of LVM
 /// or a RAID, swapped to, or open in a program.
 pub(crate) fn user_of(path: &Path) -> io::Result<Option<String>> {
@@ -32,8 +42,7 @@ pub(crate) fn user_of(path: &Path) -> io::Result<Option<String>> {
     match opened {
         Ok(opened) => {
             drop(opened);
-            let looked = || opener_of(path).map_or(Ok(()), Err);
-            Ok(retry_for(LOOK_TIMEOUT, looked, |_| true).err())
+            Ok(opener_of(path))
         }
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             let user = forebay_io::block_device_user(path)?;
@@ -43,9 +52,15 @@ pub(crate) fn user_of(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// A program that has a block device or a partition of it open. Files are told by their names: to look
-/// at each one could take as long as an origin that hangs.
-fn opener_of(path: &Path) -> Option<String> {
+/// A program that has a block device or a partition of it open, in words for a message, if this process
+/// may see its files. One that only looks at the device is waited for.
+pub(crate) fn opener_of(path: &Path) -> Option<String> {
+    let looked = || opener_now(path).map_or(Ok(()), Err);
+    retry_for(LOOK_TIMEOUT, looked, |_| true).err()
+}
+
+/// Files are told by their names: to look at each one could take as long as an origin that hangs.
+fn opener_now(path: &Path) -> Option<String> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     for process in processes.map(|entry| entry.path()) {
         let number = process.file_name().unwrap_or_default().to_string_lossy();
@@ -88,7 +103,7 @@ mod tests {
     fn a_program_that_has_it_open_is_its_user_until_it_closes_it() {
         let path = std::env::temp_dir().join(format!("fb-in-use-{}", std::process::id()));
         let file = fs::File::create(&path).unwrap();
-        let user = opener_of(&path).unwrap();
+        let user = opener_now(&path).unwrap();
         let number = std::process::id();
         assert!(user.contains(&format!("(process {number})")), "{user}");
         drop(file);
