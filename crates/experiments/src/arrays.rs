@@ -8,13 +8,13 @@ use crate::load::{Limit, Load, Order, Outcome};
 use crate::raid::REQUEST_KIB;
 use forebay_virtual::{Bare, Cached, CpuCost, Setup, System};
 
-const CACHE_BYTES: u64 = 30_000_000_000;
+pub(crate) const CACHE_BYTES: u64 = 30_000_000_000;
 const MEMBER_BYTES: u64 = 150_000_000_000;
 const MEMBERS: usize = 4;
 /// As mdadm makes them unless told otherwise.
 const CHUNK_BYTES: u64 = 512 << 10;
 /// The arrays, with their names.
-const LEVELS: [(Level, &str); 4] = [
+pub(crate) const LEVELS: [(Level, &str); 4] = [
     (Level::Striped, "RAID0"),
     (Level::Mirrored, "RAID1"),
     (Level::Parity, "RAID5"),
@@ -51,7 +51,7 @@ impl ArrayResult {
     }
 }
 
-fn array(level: Level, scale: u64) -> Array {
+pub(crate) fn array(level: Level, scale: u64) -> Array {
     let member = || -> Box<dyn DeviceModel> {
         let size_bytes = (MEMBER_BYTES / scale).next_multiple_of(CHUNK_BYTES);
         Box::new(Disk::new(DiskParameters::sata_7200rpm(size_bytes)))
@@ -149,6 +149,30 @@ pub fn run_level(
     Ok(results)
 }
 
+/// A cache in write-back on so many SSDs before an array.
+pub(crate) fn cached(
+    level: Level,
+    array: Array,
+    scale: u64,
+    ssds: usize,
+    cpu: CpuCost,
+) -> Result<Cached, String> {
+    let stripe = match level {
+        Level::Parity => Stripe::new(array.stripe_bytes(), 0),
+        _ => None,
+    };
+    Cached::new(Setup {
+        ssd: ssd(ssds, scale),
+        cache_bytes: CACHE_BYTES / scale,
+        disk: Box::new(array),
+        origin_bytes: (MEMBER_BYTES / scale).next_multiple_of(4096),
+        stripe,
+        mode: Mode::Writeback,
+        settings: Settings::default(),
+        cpu,
+    })
+}
+
 /// Partial stripes in percent of all, as `(whole, partial)` counts them.
 fn percent((whole, partial): (u64, u64)) -> f64 {
     partial as f64 * 100.0 / (whole + partial).max(1) as f64
@@ -174,20 +198,7 @@ fn behind(
 ) -> Result<(Outcome, f64), String> {
     let array = array(level, scale);
     let counters = array.counters();
-    let stripe = match level {
-        Level::Parity => Stripe::new(array.stripe_bytes(), 0),
-        _ => None,
-    };
-    let mut cached = Cached::new(Setup {
-        ssd: ssd(ssds, scale),
-        cache_bytes: CACHE_BYTES / scale,
-        disk: Box::new(array),
-        origin_bytes: (MEMBER_BYTES / scale).next_multiple_of(4096),
-        stripe,
-        mode: Mode::Writeback,
-        settings: Settings::default(),
-        cpu,
-    })?;
+    let mut cached = cached(level, array, scale, ssds, cpu)?;
     let first = load(1).run(&mut cached as &mut dyn System, 0);
     let second = load(2).run(&mut cached, first.end_ns);
     let counts = (counters.whole_stripes(), counters.partial_stripes());

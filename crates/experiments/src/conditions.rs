@@ -7,6 +7,7 @@ use crate::invisible::InvisibleResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
+use crate::pauses::PausesResult;
 use crate::reads::ReadsResult;
 use crate::through::ThroughResult;
 
@@ -26,6 +27,9 @@ const BURST: f64 = 0.9;
 
 /// Long reads from both devices, as a share of those from the cache device alone.
 const BOTH: f64 = 0.98;
+
+/// Bursts with pauses, of requests of 512 KiB to a RAID0, as a share of its own speed.
+const IN_BURSTS: f64 = 0.7;
 
 /// A phase of a day, as a share of what the disk alone moves.
 const DAY_PHASE: f64 = 0.97;
@@ -91,6 +95,17 @@ pub fn missed_by_after(result: &AfterResult) -> Option<String> {
     let ratio = result.ratio();
     (ratio < DISK_SPEED).then(|| {
         format!("a long write after random ones at {ratio:.3} of the disk, not {DISK_SPEED}")
+    })
+}
+
+/// The condition that bursts with pauses do not meet, in words. It is of a RAID0 and requests of 512 KiB,
+/// for which the lab found the fault.
+#[must_use]
+pub fn missed_by_pauses(result: &PausesResult) -> Option<String> {
+    let ratio = result.ratio();
+    let counts = result.level == "RAID0" && result.request_kib == 512;
+    (counts && ratio < IN_BURSTS).then(|| {
+        format!("bursts with pauses to a RAID0 at {ratio:.3} of the array, not {IN_BURSTS}")
     })
 }
 

@@ -18,6 +18,7 @@ pub mod limit;
 mod load;
 pub mod mail;
 pub mod memory;
+pub mod pauses;
 pub mod policies;
 pub mod published;
 mod quantile;
@@ -30,6 +31,6 @@ pub mod writeback;
 
 pub use conditions::{
     missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
-    missed_by_limit, missed_by_memory, missed_by_reads, missed_by_through,
+    missed_by_limit, missed_by_memory, missed_by_pauses, missed_by_reads, missed_by_through,
 };
 pub use load::{Limit, Load, Order, Outcome, Side};

@@ -7,7 +7,7 @@ use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
     Limit, Load, Order, after, arrays, burst, day, invisible, limit, mail, memory, missed_by_after,
     missed_by_burst, missed_by_day, missed_by_invisible, missed_by_limit, missed_by_memory,
-    missed_by_reads, missed_by_through, raid, reads, through,
+    missed_by_pauses, missed_by_reads, missed_by_through, pauses, raid, reads, through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -241,6 +241,15 @@ fn the_other_tables_run_small() {
         "{}",
         reads.hit_percent
     );
+}
+
+/// Found in the lab: each burst began as if nothing was known of the array, and went to the slower SSD at
+/// a quarter of the array's speed.
+#[test]
+fn bursts_go_past_an_ssd_that_gains_nothing() {
+    let results = pauses::run(CpuCost::ENGINE, |_| ()).expect("caches");
+    let missed: Vec<_> = results.iter().filter_map(missed_by_pauses).collect();
+    assert_eq!(missed, Vec::<String>::new());
 }
 
 /// Of 64 KiB in sequence a RAID5 by itself sees parts of stripes only.

@@ -7,13 +7,13 @@ use std::time::Instant;
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    after, arrays, burst, crossvalidate, day, invisible, limit, mail, memory, policies, raid,
-    reads, through, writeback,
+    after, arrays, burst, crossvalidate, day, invisible, limit, mail, memory, pauses, policies,
+    raid, reads, through, writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [reads] [after] [invisible] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [reads] [after] [invisible] [through] [memory] [mail] [raid] [arrays] [pauses] [writeback] [day] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -95,7 +95,9 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "jobs" | "limit" | "burst" | "reads" | "after" | "invisible" | "through" | "memory"
-            | "mail" | "raid" | "arrays" | "writeback" | "day" => arguments.names.push(word),
+            | "mail" | "raid" | "arrays" | "pauses" | "writeback" | "day" => {
+                arguments.names.push(word)
+            }
             "--markdown" => arguments.markdown = Some(value()?),
             "--minutes" => arguments.minutes = Some(value()?),
             "--scale" => {
@@ -203,6 +205,9 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
         all.arrays = arrays::run(scale, CpuCost::ENGINE, |result| {
             say(report::array_line(result));
         })?;
+    }
+    if wanted("pauses") {
+        all.pauses = pauses::run(CpuCost::ENGINE, |result| say(report::pauses_line(result)))?;
     }
     if wanted("writeback") {
         all.writeback = writeback::run(CpuCost::ENGINE, |result| {

@@ -75,6 +75,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
         raid(&mut text, all)?;
     }
     super::arrays::table(&mut text, &all.arrays);
+    super::pauses::table(&mut text, &all.pauses);
     if !all.writeback.is_empty() {
         super::writeback::tables(&mut text, &all.writeback);
     }

@@ -4,12 +4,14 @@ mod arrays;
 mod day;
 mod invisible;
 mod markdown;
+mod pauses;
 mod reads;
 mod writeback;
 
 pub use day::{day_line, day_minutes};
 pub use invisible::invisible_line;
 pub use markdown::{between_marks, markdown};
+pub use pauses::pauses_line;
 pub use reads::reads_line;
 
 use crate::after::AfterResult;
@@ -17,7 +19,7 @@ use crate::arrays::ArrayResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
     missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
-    missed_by_limit, missed_by_memory, missed_by_reads, missed_by_through,
+    missed_by_limit, missed_by_memory, missed_by_pauses, missed_by_reads, missed_by_through,
 };
 use crate::day::DayResult;
 use crate::invisible::InvisibleResult;
@@ -25,6 +27,7 @@ use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
 use crate::memory::MemoryResult;
+use crate::pauses::PausesResult;
 use crate::raid::RaidResult;
 use crate::reads::ReadsResult;
 use crate::through::ThroughResult;
@@ -58,6 +61,8 @@ pub struct Everything {
     pub raid: Vec<RaidResult>,
     /// Writes to arrays.
     pub arrays: Vec<ArrayResult>,
+    /// Bursts of long writes to arrays.
+    pub pauses: Vec<PausesResult>,
     /// The write-back policies.
     pub writeback: Vec<PolicyResult>,
 }
@@ -78,6 +83,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
     missed.extend(all.invisible.iter().flat_map(missed_by_invisible));
     missed.extend(all.day.iter().flat_map(missed_by_day));
     missed.extend(all.memory.iter().filter_map(missed_by_memory));
+    missed.extend(all.pauses.iter().filter_map(missed_by_pauses));
     missed
 }
 

@@ -5,7 +5,7 @@
 //! disk reads 165 MB/s and is idle. The next request ends in 34 ms on the SSD and in 6 ms on the disk.
 //! So it is read from the disk.
 
-use super::{AVERAGED, Known, STALE, Times, Transfer};
+use super::{AVERAGED, Known, Times, Transfer};
 use crate::interface::{Nanos, VolumeSlot};
 
 impl Known {
@@ -23,9 +23,7 @@ impl Known {
     fn long_read_takes(&self, now: Nanos, len_bytes: u64) -> Option<Nanos> {
         let window = &self.windows[Transfer::LongRead as usize];
         let rate = self.long_read_rate();
-        // A device that holds what it was asked for so long has no speed.
-        let is_stuck = window.in_flight > 0 && now.since(window.busy_since) > STALE;
-        if rate == 0 || is_stuck {
+        if rate == 0 || window.is_stuck(now) {
             return None;
         }
         let bytes = u128::from(self.queued_bytes + len_bytes);
