@@ -110,7 +110,7 @@ impl Engine {
     /// Serves a request that the memory buffer has nothing to do with.
     #[inline(always)]
     pub(crate) fn serve(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
-        // A write that is logged at once changes nothing else before it is done.
+        // A write that is logged or sent past the cache at once has nobody go on before it is done.
         self.store.stir_if(!matches!(
             request.kind,
             RequestKind::Read | RequestKind::Write { .. }
@@ -177,12 +177,6 @@ impl Engine {
             .operations
             .end(op, result.is_ok())
             .expect("an operation in flight");
-        let stirs = match op {
-            Op::WholeHit(_) | Op::HitRead(_) => false,
-            Op::FastWrite(_) => !self.looks.steady,
-            _ => true,
-        };
-        self.store.stir_if(stirs);
         match op {
             Op::FastWrite(write) => self.fast_write_done(now, write, result, memory),
             Op::WholeHit(hit) => self.whole_hit_done(now, hit, result, memory),
@@ -202,6 +196,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        self.store.stir_if(!matches!(op, Op::PastWrite(_)));
         match op {
             // Moved out: a check whether it is to be dropped would be made for every operation.
             Op::FastWrite(write) => unreachable!("{write:?} has ended already"),
@@ -242,6 +237,7 @@ impl Engine {
                 self.fill_from_origin_done(now, job, edge, result, memory)
             }
             Op::JobOrigin { job } => self.write_origin_done(now, job, result, memory),
+            Op::PastWrite(write) => self.past_write_done(now, write, result, memory),
             Op::WritebackRead(part) => {
                 let store = &mut self.store;
                 self.origin

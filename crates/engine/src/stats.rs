@@ -159,6 +159,8 @@ pub struct Stats {
     pub unreadable_dirty_blocks: u64,
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,
+    /// Writes that the origin failed when they bypassed the cache, and that the log took then.
+    pub refused_writes_logged: u64,
     pub throttled_requests: u64,
     /// Writes that were answered from the memory buffer.
     pub buffered_writes: u64,
@@ -170,6 +172,8 @@ pub struct Stats {
     pub promotions_overtaken: u64,
     /// Writes without a job that failed or came too late for their segment, and were logged anew.
     pub fast_writes_requeued: u64,
+    /// Writes past the cache that had no job.
+    pub past_writes: u64,
     pub bypasses: Bypasses,
     pub read_latency: Histogram,
     pub write_latency: Histogram,

@@ -214,7 +214,7 @@ impl Store {
     }
 
     /// [`Store::issue`] for a transfer of one buffer that stirs nothing and whose bytes the caller
-    /// counts: hits and fast writes, which are counted in instructions.
+    /// counts: hits and writes without a job, which are counted in instructions.
     #[inline(always)]
     pub(crate) fn issue_quietly(
         &mut self,

@@ -227,6 +227,95 @@ fn it_is_asked_seldom_however_much_waits_for_it() {
     assert!(errors <= 11 * depth, "{errors}");
 }
 
+/// The end of a write of these bytes, from one offset on.
+fn end_of_write(rig: &mut Rig, offset_bytes: u64, data: &[u8], fua: bool) -> Result<(), Failure> {
+    let buf = rig.ram.alloc(data.len()).unwrap();
+    rig.ram.bytes_mut(buf).copy_from_slice(data);
+    let kind = RequestKind::Write { fua };
+    let id = rig.start(kind, offset_bytes, data.len() as u32, buf);
+    rig.finish(id)
+}
+
+/// Writes beyond the cut-off bypass the cache, one of them of cached blocks, and so does one of parts of
+/// blocks that nobody asked for before.
+#[test]
+fn the_log_takes_a_write_that_bypasses_the_cache_and_fails() {
+    let settings = Settings {
+        write_admission: Admission::SECOND_TOUCH,
+        sequential_cutoff_bytes: Some(8 << 10),
+        ..Settings::default()
+    };
+    let mut rig = rig_with(64 << 20, settings.clone());
+    rig.origin.0[..1 << 20].fill(9);
+    rig.volume = FAILING;
+    let cached = 40 * BLOCK;
+    // From behind, so that they are no stream.
+    for block in (0..4).rev() {
+        rig.read(cached + block * BLOCK, BLOCK as u32);
+    }
+    for block in 0..4 {
+        let state = rig.engine.block_state(FAILING, cached + block * BLOCK);
+        assert_eq!(state, (true, false));
+    }
+    rig.fate = writes_to_it_fail;
+    let writes = [
+        (0, vec![1; 16 << 10], false),
+        (20 * BLOCK, vec![2; 64 << 10], true),
+        (10 * BLOCK + 512, vec![3; BLOCK as usize], false),
+        (cached, vec![4; 16 << 10], false),
+    ];
+    for (offset_bytes, data, fua) in &writes {
+        let ended = end_of_write(&mut rig, *offset_bytes, data, *fua);
+        assert_eq!(ended, Ok(()), "{offset_bytes}");
+    }
+    let stats = rig.engine.stats();
+    let past = [BypassReason::Sequential, BypassReason::Admission];
+    let past = past.map(|reason| stats.bypasses.written_blocks(reason));
+    assert_eq!(past, [4 + 16 + 4, 2], "they bypass");
+    assert_eq!(stats.refused_writes_logged, writes.len() as u64);
+    rig.fate = |_| Fate::Done;
+    rig.simple(RequestKind::Flush, 0, 0);
+    let mut rig = rig.kill(settings, Mode::Writeback);
+    for (offset_bytes, data, _) in &writes {
+        assert_eq!(rig.read(*offset_bytes, data.len() as u32), *data);
+    }
+    assert_eq!(rig.read(10 * BLOCK, 512), [9; 512], "the rest of its block");
+    rig.drain();
+    for (offset_bytes, data, _) in &writes {
+        let start = *offset_bytes as usize;
+        assert_eq!(rig.origin.0[start..start + data.len()], *data);
+    }
+}
+
+/// Writes that an administrator keeps out of the cache stay out, and so do all in other modes.
+#[test]
+fn the_log_takes_nothing_that_it_may_not() {
+    let spent = Settings {
+        write_budget_bytes_per_day: Some(0),
+        ..Settings::default()
+    };
+    // The cut-off is asked first.
+    let long_and_spent = Settings {
+        sequential_cutoff_bytes: Some(2048),
+        ..spent.clone()
+    };
+    let cases = [
+        (spent, Mode::Writeback),
+        (long_and_spent, Mode::Writeback),
+        (Settings::default(), Mode::Writearound),
+        (Settings::default(), Mode::Passthrough),
+    ];
+    for (settings, mode) in cases {
+        let mut rig = rig_with(64 << 20, settings);
+        rig.engine.set_mode(FAILING, mode);
+        rig.fate = writes_to_it_fail;
+        rig.volume = FAILING;
+        let ended = end_of_write(&mut rig, 0, &[1; 4096], false);
+        assert_eq!(ended, Err(Failure::Io), "{mode:?}");
+        assert_eq!(dirty_blocks(&rig, FAILING), 0, "{mode:?}");
+    }
+}
+
 /// More dirty blocks than one plan passes by are older than the sound volume's.
 #[test]
 fn a_plan_goes_on_behind_what_it_passed_by() {
@@ -318,6 +407,13 @@ fn a_volume_stays_until_nothing_is_in_progress_for_it() {
         ("promotion", back, read, other, 4096),
         ("long promotion", back, read, other, 65536),
         ("read past the cache", Mode::Writearound, read, cached, 4096),
+        (
+            "write past the cache",
+            Mode::Passthrough,
+            write,
+            other,
+            4096,
+        ),
         ("write", back, write, cached, 4096),
         ("long write", back, write, cached, 65536),
         ("write through", through, write, cached, 4096),

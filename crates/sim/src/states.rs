@@ -33,10 +33,12 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("blocks read ahead", stats.blocks_read_ahead);
     counts.add("blocks served ahead", stats.blocks_served_ahead);
     counts.add("fast writes requeued", stats.fast_writes_requeued);
+    counts.add("writes past the cache without a job", stats.past_writes);
     counts.add("cache read errors", stats.cache_read_errors);
     counts.add("cache write errors", stats.cache_write_errors);
     counts.add("origin read errors", stats.origin_read_errors);
     counts.add("origin write errors", stats.origin_write_errors);
+    counts.add("refused writes logged", stats.refused_writes_logged);
     for (reason, name) in BypassReason::NAMES {
         let bypasses = &stats.bypasses;
         counts.add(

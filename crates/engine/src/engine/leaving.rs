@@ -77,6 +77,7 @@ fn is_alone_for(op: &Op, volume: VolumeSlot) -> bool {
     match op {
         Op::WholeHit(hit) => hit.volume == volume,
         Op::FastWrite(write) => write.volume == volume,
+        Op::PastWrite(write) => write.volume == volume,
         Op::PromoteOneRead(promotion, _) | Op::PromoteOneWrite(promotion, ..) => {
             promotion.volume == volume
         }

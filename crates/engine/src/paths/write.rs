@@ -7,6 +7,8 @@
 mod fast;
 mod origin;
 mod partial;
+mod past;
+mod refused;
 pub(crate) mod sums_later;
 
 use smallvec::SmallVec;
@@ -94,13 +96,29 @@ impl Engine {
         // I25: a write that the memory buffer had from an earlier life has nowhere else to go.
         let bypass =
             bypass.filter(|_| !self.store.has_away() || !self.store.volume(request.volume).away);
-        if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
-            return;
+        let is_begun = match bypass {
+            Some(reason) => self.write_past(now, &request, reason),
+            None => writes == Writes::Log && self.write_fast(now, &request, memory),
+        };
+        if !is_begun {
+            self.write_in_steps(now, request, (writes, bypass), memory);
         }
+    }
+
+    /// Takes a write that is not simple enough for the short ways, which have no part in its frame.
+    #[inline(never)]
+    fn write_in_steps(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        (writes, bypass): (Writes, Option<BypassReason>),
+        memory: &mut dyn Memory,
+    ) {
         self.store.stir();
         let index = self.begin_request(now, request);
         let logs =
             writes == Writes::Log && bypass.is_none() && request.kind != RequestKind::Discard;
+        let len_bytes = u64::from(request.len_bytes);
         let blocks = len_bytes.div_ceil(self.store.block_bytes() as u64);
         if logs && self.origin.throttles(&self.store, now, blocks) {
             self.store.stats.throttled_requests += 1;
@@ -581,6 +599,9 @@ impl Engine {
 
     /// All that was begun has ended, in the log and on the origin.
     fn write_ended_everywhere(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
+        if self.log_takes_refused(now, job) {
+            return true;
+        }
         self.note_versions_on_origin(now, job, memory);
         self.write_forces(now, job)
     }

@@ -265,6 +265,28 @@ impl Policy {
         goes_past.then_some(BypassReason::OriginSooner)
     }
 
+    /// Whether the budget of writes and the share of a volume have room for so many blocks that are not
+    /// cached.
+    pub(crate) fn has_leave(
+        &mut self,
+        store: &Store,
+        now: Nanos,
+        volume: VolumeSlot,
+        count: u64,
+    ) -> bool {
+        self.has_budget(store, now) && !store.has_its_share(volume, count)
+    }
+
+    fn has_budget(&mut self, store: &Store, now: Nanos) -> bool {
+        let Some(per_day) = store.settings.write_budget_bytes_per_day else {
+            return true;
+        };
+        let written =
+            store.stats.cache_data_written_bytes + store.stats.cache_metadata_written_bytes;
+        let own = per_day / u64::from(store.log.geometry.shards);
+        self.gate.budget.allows(own, written, now)
+    }
+
     /// Why these blocks are not let in, if they are not.
     #[cold]
     fn turned_away(
@@ -291,13 +313,8 @@ impl Policy {
         if self.gate.latency[side].exceeds(limit, now) {
             return Some(BypassReason::Congested);
         }
-        if let Some(per_day) = store.settings.write_budget_bytes_per_day {
-            let written =
-                store.stats.cache_data_written_bytes + store.stats.cache_metadata_written_bytes;
-            let own = per_day / u64::from(store.log.geometry.shards);
-            if !self.gate.budget.allows(own, written, now) {
-                return Some(BypassReason::WriteBudget);
-            }
+        if !self.has_budget(store, now) {
+            return Some(BypassReason::WriteBudget);
         }
         let keys = || (0..count).map(|i| key.plus(i));
         // A write of a block that is cached replaces it, which takes no new room.

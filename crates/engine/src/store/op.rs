@@ -1,5 +1,6 @@
 //! Device operations: the purpose of each, and the facts that its end needs.
 
+use crate::bypass::BypassReason;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot};
 use crate::ids::{AheadId, JobId, RecordId, RequestIndex, RetainId, WritebackId};
 use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
@@ -12,6 +13,7 @@ pub(crate) enum Op {
     /// Boxed, so that the table of operations stays small.
     AppendData(Box<PlacedAppend>),
     FastWrite(FastWrite),
+    PastWrite(PastWrite),
     Header(RecordId),
     Seal {
         segment: SegmentId,
@@ -114,6 +116,19 @@ impl FastWrite {
             Some(checksums) => checksums,
         }
     }
+}
+
+/// A write past the cache, without a job. It owns its blocks, of which the cache has nothing.
+#[derive(Debug)]
+pub(crate) struct PastWrite {
+    pub(crate) id: RequestId,
+    pub(crate) volume: VolumeSlot,
+    pub(crate) started: Nanos,
+    pub(crate) offset_bytes: u64,
+    pub(crate) buf: Buf,
+    pub(crate) key: BlockKey,
+    pub(crate) count: u16,
+    pub(crate) reason: BypassReason,
 }
 
 /// Blocks in a row that have their slots in an open record.

@@ -30,7 +30,7 @@ const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
 /// what its own cache holds, and each flush leaves it nothing to sort.
 const ORIGIN_FLUSH_MOST: Nanos = Nanos(5_000_000_000);
 /// A client that wrote this lately goes on.
-const GOES_ON: Nanos = Nanos(15_000_000);
+pub(crate) const GOES_ON: Nanos = Nanos(15_000_000);
 /// Likewise, of one whose write is on its way: 4 MiB take a disk 30 ms.
 const GOES_ON_IN_FLIGHT: Nanos = Nanos(50_000_000);
 
@@ -389,19 +389,22 @@ impl Store {
         ]
     }
 
-    /// Notes that a write to these blocks reached the origin, or may have.
+    /// Notes that a write to these blocks reached the origin, or may have. Returns whether it is the
+    /// first since a flush began.
     pub(crate) fn origin_written(
         &mut self,
         now: Nanos,
         volume: VolumeSlot,
         key: BlockKey,
         blocks: u64,
-    ) {
+    ) -> bool {
         let volume = self.volume(volume);
         volume
             .unflushed
             .extend(key.0 / REGION_BLOCKS..=(key.0 + blocks - 1) / REGION_BLOCKS);
+        let is_first = volume.unflushed_since.is_none();
         volume.unflushed_since.get_or_insert(now);
+        is_first
     }
 
     /// Notes that the newest version of a block is on the origin, so that the next flush makes

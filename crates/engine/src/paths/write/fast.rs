@@ -103,7 +103,7 @@ impl Engine {
 
     /// Takes these blocks, or none of them if somebody owns one.
     #[inline(always)]
-    fn own(&mut self, key: BlockKey, count: u16) -> bool {
+    pub(super) fn own(&mut self, key: BlockKey, count: u16) -> bool {
         match count {
             1 => self.store.locks.lock_free(key, Owner::FastWrite),
             _ => self.store.locks.lock_run(key, count),
@@ -112,7 +112,7 @@ impl Engine {
 
     /// Gives these blocks back. Jobs that wait for them go on.
     #[inline(always)]
-    fn disown(&mut self, key: BlockKey, count: u16) {
+    pub(super) fn disown(&mut self, key: BlockKey, count: u16) {
         if count == 1 {
             if let Some(next) = self.store.locks.unlock_here(key, Owner::FastWrite) {
                 self.store.stir();
@@ -136,6 +136,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        self.store.stir_if(!self.looks.steady);
         if result.is_err() || self.store.locks.was_one_copied(write.key, write.count) {
             return self.fast_write_goes_on(now, write, result, memory);
         }

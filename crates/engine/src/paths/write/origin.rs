@@ -179,13 +179,7 @@ impl Engine {
             // A discard is a hint; an origin that cannot take it keeps its data.
             Err(DeviceError::Unsupported) if is_discard => {}
             Err(error) => {
-                let is_error = error != DeviceError::NotStraight;
-                self.store.stats.origin_write_errors += u64::from(is_error);
-                let failure = if error == DeviceError::NoSpace {
-                    Failure::NoSpace
-                } else {
-                    Failure::Io
-                };
+                let failure = self.failure_of_origin(error);
                 self.write_job(job).failure.get_or_insert(failure);
             }
         }

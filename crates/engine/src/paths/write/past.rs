@@ -1,0 +1,181 @@
+//! The short way of a write past the cache: of blocks that nobody owns, that are not in the cache, and
+//! of which no entry can come back after a crash. There is nothing to drop (I4) and nothing to order
+//! (I11). It makes no job and no request state. A write that the origin fails becomes a job.
+
+use super::WriteJob;
+use crate::buffer::MemoryBuffer;
+use crate::bypass::{BypassReason, Bypassed};
+use crate::format::BlockKey;
+use crate::interface::{
+    Ack, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind, one_buf,
+};
+use crate::jobs::Job;
+use crate::jobs::write::{Run, Stage};
+use crate::map::locks::Owner;
+use crate::parts::Engine;
+use crate::store::op::{Op, PastWrite};
+use crate::store::volumes::GOES_ON;
+
+impl Engine {
+    /// Writes to the origin what is to bypass the cache, if it is as simple as can be. Returns whether it
+    /// was; nothing has changed if not.
+    // By itself: within `write` its registers are saved for every write that is logged too.
+    #[inline(never)]
+    pub(super) fn write_past(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        reason: BypassReason,
+    ) -> bool {
+        // FUA and zeroes have more steps, a cache that failed has its record, and the memory buffer
+        // hears of its own.
+        let is_plain = request.kind == (RequestKind::Write { fua: false })
+            && !self.store.failed_cache()
+            && MemoryBuffer::part_of(request.id).is_none();
+        if !is_plain {
+            return false;
+        }
+        let (key, end) = self.store.keys_of(request);
+        let count = u16::try_from(end.0 - key.0).expect("a request is cut to length");
+        if !self.has_nothing_of(key, end) || !self.own(key, count) {
+            return false;
+        }
+        for key in (key.0..end.0).map(BlockKey) {
+            self.count_write(key, false);
+        }
+        let len_bytes = u64::from(request.len_bytes);
+        let what = Bypassed {
+            volume: request.volume,
+            offset_bytes: request.offset_bytes,
+            len_bytes,
+            write: true,
+            at: now,
+        };
+        let stats = &mut self.store.stats;
+        stats.bypasses.count(reason, u64::from(count), what);
+        stats.origin_written_bytes += len_bytes;
+        stats.past_writes += 1;
+        let volume = self.store.volume(request.volume);
+        volume.client_writes(now);
+        volume.foreground_writes += 1;
+        let write = PastWrite {
+            id: request.id,
+            volume: request.volume,
+            started: now,
+            offset_bytes: request.offset_bytes,
+            buf: request.buf,
+            key,
+            count,
+            reason,
+        };
+        let operation = Operation::Write {
+            offset_bytes: request.offset_bytes,
+            bufs: one_buf(request.buf),
+        };
+        let device = Device::Origin(request.volume);
+        self.store
+            .issue_quietly(Op::PastWrite(write), device, operation, request.len_bytes);
+        true
+    }
+
+    /// Whether none of the blocks from `key` to before `end` is in the cache, or was and may survive, or is
+    /// on its way to the origin.
+    fn has_nothing_of(&self, key: BlockKey, end: BlockKey) -> bool {
+        let mut keys = (key.0..end.0).map(BlockKey);
+        keys.all(|key| self.store.is_new(key, self.store.index.named(key)))
+            && !self.store.origin_locks.holds_any(key, end)
+    }
+
+    /// Whether the end of a write past the cache makes no difference to the next [`Engine::advance`].
+    fn looks_past_writes(&self) -> bool {
+        let nothing_is_dirty = || {
+            self.store.present_dirty() == 0
+                && !self.store.failed_cache()
+                && self.origin.throttle.is_empty()
+                && self.store.is_caught_up()
+                && self.buffer.unfinished_count == 0
+        };
+        self.looks.steady || nothing_is_dirty()
+    }
+
+    pub(crate) fn past_write_done(
+        &mut self,
+        now: Nanos,
+        write: PastWrite,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let volume = self.store.volume(write.volume);
+        volume.foreground_writes -= 1;
+        volume.client_has_written(now);
+        // After an error the origin has some of it, perhaps.
+        volume.owes_flush = true;
+        if volume.foreground_writes == 0 {
+            // The flush of the origin may be due sooner than with a write on its way.
+            self.looks.quiet_until = self.looks.quiet_until.min(now.after(GOES_ON));
+        }
+        let blocks = u64::from(write.count);
+        let is_first = (self.store).origin_written(now, write.volume, write.key, blocks);
+        self.store.stir_if(is_first || !self.looks_past_writes());
+        if let Err(error) = result {
+            return self.past_write_failed(now, &write, error, memory);
+        }
+        self.disown(write.key, write.count);
+        self.store.stats.straight_requests += u64::from(write.buf.is_of_client());
+        self.acks.push_back(Ack {
+            id: write.id,
+            result: Ok(()),
+            bypassed: true,
+        });
+        let took = now.since(write.started);
+        self.store.stats.write_latency.record(took);
+    }
+
+    /// Goes on as a job, at its end on the origin.
+    #[cold]
+    fn past_write_failed(
+        &mut self,
+        now: Nanos,
+        write: &PastWrite,
+        error: DeviceError,
+        memory: &mut dyn Memory,
+    ) {
+        self.store.stir();
+        let end = write.key.plus(u64::from(write.count));
+        let request = Request {
+            id: write.id,
+            volume: write.volume,
+            kind: RequestKind::Write { fua: false },
+            offset_bytes: write.offset_bytes,
+            len_bytes: write.buf.len_bytes,
+            buf: write.buf,
+        };
+        let index = self.begin_request(write.started, request);
+        let range = (write.key, end);
+        let mut job = WriteJob::new(index, request, range, Some(write.reason), write.started);
+        job.next_lock = end;
+        job.next_drop = end;
+        job.stage = Stage::Origin;
+        job.bypassing.push(Run {
+            key: write.key,
+            count: write.count,
+        });
+        job.failure = Some(self.failure_of_origin(error));
+        let job = self.jobs.table.insert(Job::Write(Box::new(job)));
+        match write.count {
+            1 => self.store.locks.steal(write.key, Owner::Job(job)),
+            count => (self.store.locks).steal_run(write.key, count, Owner::Job(job)),
+        }
+        self.resume_write(now, job, memory);
+    }
+
+    /// Counts the error of a client's write to an origin, and says it in the client's words.
+    pub(super) fn failure_of_origin(&mut self, error: DeviceError) -> Failure {
+        let is_error = error != DeviceError::NotStraight;
+        self.store.stats.origin_write_errors += u64::from(is_error);
+        match error {
+            DeviceError::NoSpace => Failure::NoSpace,
+            _ => Failure::Io,
+        }
+    }
+}
