@@ -1,31 +1,47 @@
-//! Which requests are part of a sequential run, over several streams at once.
+//! Which requests are part of a sequential run, over many streams at once.
+//!
+//! A daemon shows every request to this. So streams are kept as a processor's cache keeps lines: in a
+//! set chosen by the place at which the stream goes on, of eight that are compared at once. In a full set
+//! the stream that moved longest ago gives way.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use forebay_random::mix;
 
-use crate::accesses::{BlockHasher, Key};
 use crate::request::Request;
 use crate::shards::RUNS;
 
-/// Streams that are followed at once; the one that moved longest ago gives way.
-const STREAMS: usize = 64;
+const SETS: usize = 32;
+const WAYS: usize = 8;
 
-/// Moves that are kept. Most of them are of streams that have moved on since.
-const MOVES: usize = 4 * STREAMS;
+/// Streams by the block after their last one, in no order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Set {
+    /// Hashes of that block and its volume.
+    ends: [u64; WAYS],
+    blocks: [u64; WAYS],
+    /// When each moved; 0 where there is none.
+    moved: [u64; WAYS],
+}
 
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    blocks: u64,
-    moved: u64,
+impl Set {
+    fn take(&mut self, end: u64) -> Option<u64> {
+        let way = (0..WAYS).find(|way| self.ends[*way] == end && self.moved[*way] != 0)?;
+        self.moved[way] = 0;
+        Some(self.blocks[way])
+    }
+
+    fn put(&mut self, end: u64, blocks: u64, now: u64) {
+        // A place that is asked for again and again is one stream.
+        let same = (0..WAYS).find(|way| self.ends[*way] == end);
+        let oldest = || (0..WAYS).min_by_key(|way| self.moved[*way]);
+        let way = same.or_else(oldest).unwrap_or(0);
+        (self.ends[way], self.blocks[way], self.moved[way]) = (end, blocks, now);
+    }
 }
 
 /// The streams of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// By the block after their last one.
-    streams: HashMap<Key, Stream, BuildHasherDefault<BlockHasher>>,
-    /// Where streams moved to, and when, in their order. Those that moved on since are in it too.
-    moves: VecDeque<(u64, Key)>,
+    sets: [Set; SETS],
     now: u64,
 }
 
@@ -33,40 +49,23 @@ impl Runs {
     /// The length of the run that a request continues, itself included, as a power of two of blocks.
     pub(crate) fn class(&mut self, request: &Request) -> usize {
         self.now += 1;
-        let key = |ahead: u64| Key::new(request.volume, request.first_block.wrapping_add(ahead));
+        let of_volume = mix(u64::from(request.volume) + 1);
+        let end = |ahead: u64| mix(request.first_block.wrapping_add(ahead) ^ of_volume);
         // A request may begin in the block in which the one before ended.
-        let before = self.streams.remove(&key(0));
-        let before = before.or_else(|| self.streams.remove(&key(1)));
-        let stream = Stream {
-            blocks: before.map_or(0, |before| before.blocks) + u64::from(request.blocks),
-            moved: self.now,
-        };
-        let end = key(u64::from(request.blocks));
-        self.streams.insert(end, stream);
-        self.moves.push_back((self.now, end));
-        if self.streams.len() > STREAMS {
-            self.forget_oldest();
-        }
-        if self.moves.len() > MOVES {
-            let streams = &self.streams;
-            self.moves
-                .retain(|(moved, end)| is_last(streams.get(end), *moved));
-        }
-        class(stream.blocks)
+        let before = self.take(end(0)).or_else(|| self.take(end(1)));
+        let blocks = before.unwrap_or(0) + u64::from(request.blocks);
+        let (end, now) = (end(u64::from(request.blocks)), self.now);
+        self.set_of(end).put(end, blocks, now);
+        class(blocks)
     }
 
-    fn forget_oldest(&mut self) {
-        while let Some((moved, end)) = self.moves.pop_front() {
-            if is_last(self.streams.get(&end), moved) {
-                self.streams.remove(&end);
-                return;
-            }
-        }
+    fn set_of(&mut self, end: u64) -> &mut Set {
+        &mut self.sets[end as usize % SETS]
     }
-}
 
-fn is_last(stream: Option<&Stream>, moved: u64) -> bool {
-    stream.is_some_and(|stream| stream.moved == moved)
+    fn take(&mut self, end: u64) -> Option<u64> {
+        self.set_of(end).take(end)
+    }
 }
 
 fn class(blocks: u64) -> usize {
@@ -107,26 +106,41 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_that_moved_longest_ago_gives_way() {
+    fn dozens_of_streams_go_on_side_by_side() {
         let mut runs = Runs::default();
-        seen(&mut runs, 0, 0, 8);
-        for other in 1..STREAMS as u32 {
-            seen(&mut runs, other, 0, 8);
+        let streams = 48;
+        for at in 0..64 {
+            for stream in 0..streams {
+                let class = seen(&mut runs, stream, at * 8, 8);
+                assert_eq!(class as u32, ((at + 1) * 8).ilog2(), "{stream} at {at}");
+            }
         }
-        assert_eq!(seen(&mut runs, 0, 8, 8), 4, "it moved, and is the youngest");
-        seen(&mut runs, 99, 0, 8);
-        assert_eq!(seen(&mut runs, 1, 8, 8), 3, "it has given way");
-        assert_eq!(seen(&mut runs, 0, 16, 8), 4);
     }
 
     #[test]
-    fn one_idle_stream_holds_no_memory_of_another() {
+    fn a_block_that_is_read_again_and_again_is_one_stream() {
         let mut runs = Runs::default();
-        seen(&mut runs, 7, 0, 1);
-        for at in 0..100_000 {
-            seen(&mut runs, 0, at, 1);
+        for stream in 1..=64 {
+            seen(&mut runs, stream, 0, 8);
         }
-        assert!(runs.moves.len() <= MOVES);
-        assert_eq!(seen(&mut runs, 7, 1, 1), 1, "the idle one is there still");
+        for _ in 0..10_000 {
+            seen(&mut runs, 0, 5, 1);
+        }
+        let goes_on = |stream: &u32| seen(&mut runs, *stream, 8, 8) == 4;
+        assert_eq!((1..=64).filter(goes_on).count(), 64);
+    }
+
+    #[test]
+    fn a_stream_that_does_not_move_gives_way() {
+        let mut runs = Runs::default();
+        seen(&mut runs, 7, 0, 8);
+        for at in 0..32 {
+            seen(&mut runs, 0, at * 1000, 1);
+        }
+        assert_eq!(seen(&mut runs, 7, 8, 8), 4, "it is there still");
+        for at in 0..10_000 {
+            seen(&mut runs, 0, at * 1000, 1);
+        }
+        assert_eq!(seen(&mut runs, 7, 16, 8), 3, "it has given way");
     }
 }

@@ -22,7 +22,8 @@ struct Row {
 /// The heat of one volume.
 #[derive(Debug)]
 pub(super) struct Heat {
-    size_bytes: u64,
+    /// Of each part of the address space. The last may be shorter.
+    part_bytes: u64,
     rows: VecDeque<Row>,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct HeatRow {
 impl Heat {
     pub(in crate::daemon) fn new(size_bytes: u64) -> Heat {
         Heat {
-            size_bytes: size_bytes.max(1),
+            part_bytes: size_bytes.div_ceil(PARTS as u64).max(1),
             rows: VecDeque::new(),
         }
     }
@@ -71,8 +72,7 @@ impl Heat {
     }
 
     fn part(&self, offset_bytes: u64) -> usize {
-        let part = u128::from(offset_bytes) * PARTS as u128 / u128::from(self.size_bytes);
-        (part as usize).min(PARTS - 1)
+        ((offset_bytes / self.part_bytes) as usize).min(PARTS - 1)
     }
 
     /// The rows of the last hour in which there were requests, the oldest first.
