@@ -86,16 +86,14 @@ impl Engine {
             && !self.store.origin_locks.holds_any(key, end)
     }
 
-    /// Whether the end of a write past the cache makes no difference to the next [`Engine::advance`].
-    fn looks_past_writes(&self) -> bool {
-        let nothing_is_dirty = || {
-            self.store.present_dirty() == 0
-                && !self.store.failed_cache()
-                && self.origin.throttle.is_empty()
-                && self.store.is_caught_up()
-                && self.buffer.unfinished_count == 0
-        };
-        self.looks.steady || nothing_is_dirty()
+    /// Whether the end of a write past the cache makes no difference to the next [`Engine::advance`]. Beside
+    /// dirty data it does: write-back goes by what clients ask of the origin.
+    fn nobody_looks_at_past_writes(&self) -> bool {
+        self.store.present_dirty() == 0
+            && !self.store.failed_cache()
+            && self.origin.throttle.is_empty()
+            && self.store.is_caught_up()
+            && self.buffer.unfinished_count == 0
     }
 
     pub(crate) fn past_write_done(
@@ -116,7 +114,8 @@ impl Engine {
         }
         let blocks = u64::from(write.count);
         let is_first = (self.store).origin_written(now, write.volume, write.key, blocks);
-        self.store.stir_if(is_first || !self.looks_past_writes());
+        self.store
+            .stir_if(is_first || !self.nobody_looks_at_past_writes());
         if let Err(error) = result {
             return self.past_write_failed(now, &write, error, memory);
         }
