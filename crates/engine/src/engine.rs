@@ -358,7 +358,12 @@ impl Engine {
         self.space.reclaim_waits(&self.store)
             && self.origin.writeback_waits(&self.store)
             && self.store.durability_waits()
-            && !self.store.failed_cache()
+            && self.nobody_waits()
+    }
+
+    /// Whether nothing waits for room or memory, or to be told what has become of the cache.
+    pub(crate) fn nobody_waits(&self) -> bool {
+        !self.store.failed_cache()
             && self.origin.throttle.is_empty()
             && self.store.is_caught_up()
             && self.buffer.unfinished_count == 0

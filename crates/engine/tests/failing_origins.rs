@@ -227,15 +227,6 @@ fn it_is_asked_seldom_however_much_waits_for_it() {
     assert!(errors <= 11 * depth, "{errors}");
 }
 
-/// The end of a write of these bytes, from one offset on.
-fn end_of_write(rig: &mut Rig, offset_bytes: u64, data: &[u8], fua: bool) -> Result<(), Failure> {
-    let buf = rig.ram.alloc(data.len()).unwrap();
-    rig.ram.bytes_mut(buf).copy_from_slice(data);
-    let kind = RequestKind::Write { fua };
-    let id = rig.start(kind, offset_bytes, data.len() as u32, buf);
-    rig.finish(id)
-}
-
 /// Writes beyond the cut-off bypass the cache, one of them of cached blocks, and so does one of parts of
 /// blocks that nobody asked for before.
 #[test]
@@ -265,7 +256,7 @@ fn the_log_takes_a_write_that_bypasses_the_cache_and_fails() {
         (cached, vec![4; 16 << 10], false),
     ];
     for (offset_bytes, data, fua) in &writes {
-        let ended = end_of_write(&mut rig, *offset_bytes, data, *fua);
+        let ended = rig.end_of_write(*offset_bytes, data, *fua);
         assert_eq!(ended, Ok(()), "{offset_bytes}");
     }
     let stats = rig.engine.stats();
@@ -310,7 +301,7 @@ fn the_log_takes_nothing_that_it_may_not() {
         rig.engine.set_mode(FAILING, mode);
         rig.fate = writes_to_it_fail;
         rig.volume = FAILING;
-        let ended = end_of_write(&mut rig, 0, &[1; 4096], false);
+        let ended = rig.end_of_write(0, &[1; 4096], false);
         assert_eq!(ended, Err(Failure::Io), "{mode:?}");
         assert_eq!(dirty_blocks(&rig, FAILING), 0, "{mode:?}");
     }

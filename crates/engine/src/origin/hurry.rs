@@ -94,6 +94,7 @@ mod tests {
             "readers wait for a disk as for an SSD"
         );
         rig.store.volume(VOLUME).client_writes(rig.now);
+        rig.store.volume(VOLUME).client_has_written(rig.now);
         assert!(!hurries(&rig, false));
         assert!(hurries(&rig, true));
         rig.now = rig.now.after(FOREGROUND);
@@ -122,6 +123,7 @@ mod tests {
             "a stop would never end"
         );
         rig.store.volume(VOLUME).client_writes(rig.now);
+        rig.store.volume(VOLUME).client_has_written(rig.now);
         rig.now = rig.now.after(HURRY_LASTS);
         origin.end_hurry(&rig.store, rig.now);
         assert_eq!(origin.writeback.hurry, Hurry::AtOnce);

@@ -2,7 +2,7 @@
 
 use crate::buffer::MemoryBuffer;
 use crate::ids::RequestIndex;
-use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
+use crate::interface::{Ack, Failure, Nanos, Request, RequestId, RequestKind};
 use crate::parts::Engine;
 use crate::requests::RequestState;
 use crate::scrub;
@@ -36,6 +36,25 @@ impl Engine {
 
     pub(crate) fn add_part(&mut self, request: RequestIndex) {
         self.requests.at(request).outstanding += 1;
+    }
+
+    /// Answers a write that went well and has no request state. Returns how long it took.
+    #[inline(always)]
+    pub(super) fn answer_write(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        started: Nanos,
+        bypassed: bool,
+    ) -> Nanos {
+        self.acks.push_back(Ack {
+            id,
+            result: Ok(()),
+            bypassed,
+        });
+        let took = now.since(started);
+        self.store.stats.write_latency.record(took);
+        took
     }
 
     /// Ends one part; with the last one the request is answered, with the first failure if any.

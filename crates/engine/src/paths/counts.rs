@@ -1,7 +1,8 @@
 //! Hits and misses: each block of a request is counted once, here, whichever way it takes.
 
+use crate::bypass::{BypassReason, Bypassed};
 use crate::format::{BlockKey, Slot};
-use crate::interface::Nanos;
+use crate::interface::{Nanos, Request};
 use crate::parts::Engine;
 
 impl Engine {
@@ -35,5 +36,25 @@ impl Engine {
         self.policy.note_use(key);
         self.store.stats.write_blocks_hit += u64::from(was_cached);
         self.store.stats.write_blocks_missed += u64::from(!was_cached);
+    }
+
+    /// Counts blocks of a write, of zeroes or of a discard that bypass the cache. `at` is when it was
+    /// submitted.
+    #[inline]
+    pub(super) fn count_bypassed_write(
+        &mut self,
+        at: Nanos,
+        request: &Request,
+        reason: BypassReason,
+        blocks: u64,
+    ) {
+        let what = Bypassed {
+            volume: request.volume,
+            offset_bytes: request.offset_bytes,
+            len_bytes: u64::from(request.len_bytes),
+            write: true,
+            at,
+        };
+        self.store.stats.bypasses.count(reason, blocks, what);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod sums_later;
 
 use smallvec::SmallVec;
 
-use crate::bypass::{BypassReason, Bypassed, Direction};
+use crate::bypass::{BypassReason, Direction};
 use crate::format::{BlockKey, Stream};
 use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
@@ -275,17 +275,8 @@ impl Engine {
         let is_long = is_zero && !short_zeroes && request.kind != RequestKind::Discard;
         let by_size = (is_long && writes == Writes::Log).then_some(BypassReason::Size);
         if let Some(reason) = bypass.or(by_size) {
-            let what = Bypassed {
-                volume: request.volume,
-                offset_bytes: request.offset_bytes,
-                len_bytes: u64::from(request.len_bytes),
-                write: true,
-                at: self.submitted_at(index),
-            };
-            self.store
-                .stats
-                .bypasses
-                .count(reason, bypassing_blocks, what);
+            let at = self.submitted_at(index);
+            self.count_bypassed_write(at, &request, reason, bypassing_blocks);
         }
         if request.buf.is_of_client() && !logged.is_empty() {
             // What is logged is compared with its checksum later, and has to be seen for that.

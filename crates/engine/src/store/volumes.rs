@@ -185,16 +185,18 @@ impl Volume {
         (self.waits_go_on_at, self.waited_at) = (now, Some(now));
     }
 
-    /// A client is about to write to the origin.
+    /// A client's write to the origin begins.
     pub(crate) fn client_writes(&mut self, now: Nanos) {
         if self.foreground_writes == 0 {
             self.writes_go_on_at = now;
         }
+        self.foreground_writes += 1;
         self.wrote_at = Some(now);
     }
 
     /// A client's write to the origin has ended.
     pub(crate) fn client_has_written(&mut self, now: Nanos) {
+        self.foreground_writes -= 1;
         (self.writes_go_on_at, self.wrote_at) = (now, Some(now));
     }
 
@@ -389,22 +391,23 @@ impl Store {
         ]
     }
 
-    /// Notes that a write to these blocks reached the origin, or may have. Returns whether it is the
-    /// first since a flush began.
+    /// Notes that a write to these blocks reached the origin, or may have. The first since a flush began
+    /// sets the time of the next one.
     pub(crate) fn origin_written(
         &mut self,
         now: Nanos,
         volume: VolumeSlot,
         key: BlockKey,
         blocks: u64,
-    ) -> bool {
+    ) {
         let volume = self.volume(volume);
         volume
             .unflushed
             .extend(key.0 / REGION_BLOCKS..=(key.0 + blocks - 1) / REGION_BLOCKS);
-        let is_first = volume.unflushed_since.is_none();
-        volume.unflushed_since.get_or_insert(now);
-        is_first
+        if volume.unflushed_since.is_none() {
+            volume.unflushed_since = Some(now);
+            self.stir();
+        }
     }
 
     /// Notes that the newest version of a block is on the origin, so that the next flush makes
@@ -703,10 +706,8 @@ mod tests {
         volume.unflushed_since = Some(Nanos(0));
         let written_at = Nanos(600_000_000);
         volume.client_writes(written_at);
-        volume.foreground_writes += 1;
         let due_at = volume.flush_due_at(true);
         assert_eq!(due_at, Some(written_at.after(GOES_ON_IN_FLIGHT)));
-        volume.foreground_writes -= 1;
         volume.client_has_written(written_at);
         assert_eq!(volume.flush_due_at(true), Some(written_at.after(GOES_ON)));
     }

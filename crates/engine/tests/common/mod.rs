@@ -435,6 +435,16 @@ impl<C: Storage> Rig<C> {
     }
 
     pub fn write(&mut self, offset_bytes: u64, data: &[u8], fua: bool) {
+        self.end_of_write(offset_bytes, data, fua).unwrap();
+    }
+
+    /// Writes, and says how that ended.
+    pub fn end_of_write(
+        &mut self,
+        offset_bytes: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<(), Failure> {
         let buf = self.ram.alloc(data.len()).unwrap();
         self.ram.bytes_mut(buf).copy_from_slice(data);
         let id = self.start(
@@ -443,8 +453,9 @@ impl<C: Storage> Rig<C> {
             data.len() as u32,
             buf,
         );
-        self.finish(id).unwrap();
+        let ended = self.finish(id);
         self.ram.free(buf);
+        ended
     }
 
     pub fn simple(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32) {

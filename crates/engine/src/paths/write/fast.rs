@@ -10,8 +10,9 @@ use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot, Stream, entry::MAX_COUNT};
+use crate::ids::JobId;
 use crate::interface::{
-    Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
+    Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
 use crate::jobs::write::Run;
 use crate::jobs::{Job, Turn};
@@ -153,13 +154,7 @@ impl Engine {
             self.store.stir();
             return self.buffer_request_ended(part, Ok(()));
         }
-        self.acks.push_back(Ack {
-            id: write.id,
-            result: Ok(()),
-            bypassed: false,
-        });
-        let took = now.since(write.started);
-        self.store.stats.write_latency.record(took);
+        let took = self.answer_write(now, write.id, write.started, false);
         if self.policy.gate.watches {
             self.policy.gate.answered(Direction::Write, now, took);
         }
@@ -204,6 +199,17 @@ impl Engine {
         self.tell_appended(now, memory);
     }
 
+    /// Makes a job of a write that had none, and that owns its blocks.
+    pub(super) fn become_job(&mut self, job: WriteJob) -> JobId {
+        let (key, count) = (job.first, (job.end.0 - job.first.0) as u16);
+        let job = self.jobs.table.insert(Job::Write(Box::new(job)));
+        match count {
+            1 => self.store.locks.steal(key, Owner::Job(job)),
+            _ => self.store.locks.steal_run(key, count, Owner::Job(job)),
+        }
+        job
+    }
+
     fn fast_write_as_job(&mut self, write: FastWrite) -> PlacedAppend {
         let PlacedRun {
             key,
@@ -224,11 +230,7 @@ impl Engine {
         let index = self.begin_request(write.started, request);
         let mut job = WriteJob::new(index, request, (key, end), None, write.started);
         job.is_logging(Run { key, count });
-        let owner = Owner::Job(self.jobs.table.insert(Job::Write(Box::new(job))));
-        match count {
-            1 => self.store.locks.steal(key, owner),
-            _ => self.store.locks.steal_run(key, count, owner),
-        }
+        let owner = Owner::Job(self.become_job(job));
         for key in (key.0..end.0).map(BlockKey) {
             let was_cached = self.store.index.find(key).is_some();
             self.count_write(key, was_cached);

@@ -46,9 +46,8 @@ impl Engine {
         state.origin_locked = true;
         state.stage = Stage::Origin;
         state.outstanding = 1;
-        self.store.volume(volume).client_writes(now);
         for run in runs {
-            self.issue_origin(job, run);
+            self.issue_origin(now, job, run);
         }
         let is_failed = self.store.failed_cache();
         let state = self.write_job(job);
@@ -64,7 +63,7 @@ impl Engine {
 
     /// The origin operation for a run: the request's bytes of it, whole where it was partial and
     /// the origin may not have the rest.
-    fn issue_origin(&mut self, job: JobId, run: Run) {
+    fn issue_origin(&mut self, now: Nanos, job: JobId, run: Run) {
         let (request, edges) = {
             let state = self.write_job(job);
             (state.request, state.edges)
@@ -112,7 +111,7 @@ impl Engine {
             // A partial block of zeroes was merged only because it is dirty: its rest is not on
             // the origin, so it goes there as data.
             _ if !bufs.is_empty() || tail.is_some() => {
-                return self.issue_zeroes_with_edges(job, run);
+                return self.issue_zeroes_with_edges(now, job, run);
             }
             // Blocks logged as zeroes become clean once they are on the origin, so they have to be
             // zeroes there; a discard may leave the old contents.
@@ -125,20 +124,20 @@ impl Engine {
                 len_bytes: end - start,
             },
         };
-        self.issue_for(job, operation);
+        self.issue_for(now, job, operation);
     }
 
-    pub(super) fn issue_for(&mut self, job: JobId, operation: Operation) {
+    fn issue_for(&mut self, now: Nanos, job: JobId, operation: Operation) {
         let state = self.write_job(job);
         state.outstanding += 1;
         state.on_origin += 1;
         let volume = state.request.volume;
-        self.store.volume(volume).foreground_writes += 1;
+        self.store.volume(volume).client_writes(now);
         self.store
             .issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
     }
 
-    fn issue_zeroes_with_edges(&mut self, job: JobId, run: Run) {
+    fn issue_zeroes_with_edges(&mut self, now: Nanos, job: JobId, run: Run) {
         let (request, edges) = {
             let state = self.write_job(job);
             (state.request, state.edges)
@@ -157,7 +156,7 @@ impl Engine {
                     len_bytes: len_bytes as u64,
                 },
             };
-            self.issue_for(job, operation);
+            self.issue_for(now, job, operation);
         }
     }
 
@@ -172,7 +171,6 @@ impl Engine {
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
         let state = self.store.volume(volume);
         let failed_flushes = state.failed_flushes();
-        state.foreground_writes -= 1;
         state.client_has_written(now);
         match result {
             Ok(()) => {}
@@ -201,6 +199,16 @@ impl Engine {
             self.origin_has_it(job);
         }
         self.resume_write(now, job, memory);
+    }
+
+    /// Counts the error of a client's write to an origin, and says it in the client's words.
+    pub(super) fn failure_of_origin(&mut self, error: DeviceError) -> Failure {
+        let is_error = error != DeviceError::NotStraight;
+        self.store.stats.origin_write_errors += u64::from(is_error);
+        match error {
+            DeviceError::NoSpace => Failure::NoSpace,
+            _ => Failure::Io,
+        }
     }
 
     /// The origin has the data of the job, in its volatile cache at least; after an error perhaps.

@@ -4,14 +4,12 @@
 
 use super::WriteJob;
 use crate::buffer::MemoryBuffer;
-use crate::bypass::{BypassReason, Bypassed};
+use crate::bypass::BypassReason;
 use crate::format::BlockKey;
 use crate::interface::{
-    Ack, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind, one_buf,
+    Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
-use crate::jobs::Job;
 use crate::jobs::write::{Run, Stage};
-use crate::map::locks::Owner;
 use crate::parts::Engine;
 use crate::store::op::{Op, PastWrite};
 use crate::store::volumes::GOES_ON;
@@ -43,21 +41,12 @@ impl Engine {
         for key in (key.0..end.0).map(BlockKey) {
             self.count_write(key, false);
         }
-        let len_bytes = u64::from(request.len_bytes);
-        let what = Bypassed {
-            volume: request.volume,
-            offset_bytes: request.offset_bytes,
-            len_bytes,
-            write: true,
-            at: now,
-        };
+        self.count_bypassed_write(now, request, reason, u64::from(count));
         let stats = &mut self.store.stats;
-        stats.bypasses.count(reason, u64::from(count), what);
-        stats.origin_written_bytes += len_bytes;
+        stats.origin_written_bytes += u64::from(request.len_bytes);
         stats.past_writes += 1;
         let volume = self.store.volume(request.volume);
         volume.client_writes(now);
-        volume.foreground_writes += 1;
         let write = PastWrite {
             id: request.id,
             volume: request.volume,
@@ -86,16 +75,6 @@ impl Engine {
             && !self.store.origin_locks.holds_any(key, end)
     }
 
-    /// Whether the end of a write past the cache makes no difference to the next [`Engine::advance`]. Beside
-    /// dirty data it does: write-back goes by what clients ask of the origin.
-    fn nobody_looks_at_past_writes(&self) -> bool {
-        self.store.present_dirty() == 0
-            && !self.store.failed_cache()
-            && self.origin.throttle.is_empty()
-            && self.store.is_caught_up()
-            && self.buffer.unfinished_count == 0
-    }
-
     pub(crate) fn past_write_done(
         &mut self,
         now: Nanos,
@@ -104,7 +83,6 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let volume = self.store.volume(write.volume);
-        volume.foreground_writes -= 1;
         volume.client_has_written(now);
         // After an error the origin has some of it, perhaps.
         volume.owes_flush = true;
@@ -113,21 +91,17 @@ impl Engine {
             self.looks.quiet_until = self.looks.quiet_until.min(now.after(GOES_ON));
         }
         let blocks = u64::from(write.count);
-        let is_first = (self.store).origin_written(now, write.volume, write.key, blocks);
         self.store
-            .stir_if(is_first || !self.nobody_looks_at_past_writes());
+            .origin_written(now, write.volume, write.key, blocks);
+        // Beside dirty data it makes a difference: write-back goes by what clients ask of the origin.
+        let nobody_looks = self.store.present_dirty() == 0 && self.nobody_waits();
+        self.store.stir_if(!nobody_looks);
         if let Err(error) = result {
             return self.past_write_failed(now, &write, error, memory);
         }
         self.disown(write.key, write.count);
         self.store.stats.straight_requests += u64::from(write.buf.is_of_client());
-        self.acks.push_back(Ack {
-            id: write.id,
-            result: Ok(()),
-            bypassed: true,
-        });
-        let took = now.since(write.started);
-        self.store.stats.write_latency.record(took);
+        self.answer_write(now, write.id, write.started, true);
     }
 
     /// Goes on as a job, at its end on the origin.
@@ -160,21 +134,7 @@ impl Engine {
             count: write.count,
         });
         job.failure = Some(self.failure_of_origin(error));
-        let job = self.jobs.table.insert(Job::Write(Box::new(job)));
-        match write.count {
-            1 => self.store.locks.steal(write.key, Owner::Job(job)),
-            count => (self.store.locks).steal_run(write.key, count, Owner::Job(job)),
-        }
+        let job = self.become_job(job);
         self.resume_write(now, job, memory);
-    }
-
-    /// Counts the error of a client's write to an origin, and says it in the client's words.
-    pub(super) fn failure_of_origin(&mut self, error: DeviceError) -> Failure {
-        let is_error = error != DeviceError::NotStraight;
-        self.store.stats.origin_write_errors += u64::from(is_error);
-        match error {
-            DeviceError::NoSpace => Failure::NoSpace,
-            _ => Failure::Io,
-        }
     }
 }
